@@ -1,0 +1,269 @@
+//! Clients in memory: a map in stripes, each behind a mutex of its own.
+//!
+//! This file picks the stripe, holds its lock, and keeps the number of clients within the bound. What a request may spend
+//! is the algorithm's business, who calls for sweeps is the reaper's.
+//!
+//! *Bytes are a feature.* IPv4 addresses have a table of their own, four bytes a key instead of twenty. With a state of two
+//! numbers an entry is 20 bytes and one of control; the tables double and are between 7/16 and 7/8 full, so a client costs
+//! 24 to 48 bytes all in.
+//!
+//! *Stripes are small*, a few thousand clients when the map is full, because a table that doubles moves all its entries
+//! under the lock.
+
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::algorithm::Limit;
+use crate::client::{ClientKey, Kind};
+use crate::clock::Now;
+use crate::decision::Decision;
+
+/// About so many clients share a stripe when the map is full: some 20 µs to move when its table doubles.
+const CLIENTS_PER_STRIPE: usize = 2_048;
+
+/// Fewer stripes than this would make threads wait for each other; more than the upper bound only cost memory.
+const STRIPES: std::ops::RangeInclusive<usize> = 64..=4_096;
+
+/// Of so many clients, the one nearest to being forgettable makes room for a new one when the map is full.
+const EVICTION_SAMPLE: usize = 8;
+
+/// So many slots of a table are looked at in one hold of a stripe's lock: well below 100 µs.
+const SWEEP_STEP: usize = 1_024;
+
+/// A map of clients under one limit, or several together.
+pub(crate) struct MemoryStore<L: Limit> {
+    limit: L,
+    stripes: Box<[Stripe<L::State>]>,
+    hasher: RandomState,
+    max_clients: usize,
+    clients: AtomicUsize,
+    evicted: AtomicUsize,
+    reaped: AtomicUsize,
+}
+
+/// Two cache lines, so that threads on neighbouring stripes do not slow each other.
+#[repr(align(128))]
+struct Stripe<S>(Mutex<Tables<S>>);
+
+struct Tables<S> {
+    v4: HashTable<(u32, S)>,
+    /// Networks, names and API keys.
+    others: HashTable<(Kind, S)>,
+}
+
+impl<L: Limit> MemoryStore<L> {
+    pub(crate) fn new(limit: L, max_clients: usize) -> Self {
+        let stripes = (max_clients / CLIENTS_PER_STRIPE).next_power_of_two().clamp(*STRIPES.start(), *STRIPES.end());
+        let empty = || Stripe(Mutex::new(Tables { v4: HashTable::new(), others: HashTable::new() }));
+        Self {
+            limit,
+            stripes: (0..stripes).map(|_| empty()).collect(),
+            // Keyed anew in every process: nobody can choose clients that meet in one stripe or slot.
+            hasher: RandomState::new(),
+            max_clients: max_clients.max(1),
+            clients: AtomicUsize::new(0),
+            evicted: AtomicUsize::new(0),
+            reaped: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks, and spends if allowed, in one step.
+    pub(crate) fn decide(&self, client: ClientKey, now: Now, cost: u64) -> Decision {
+        match client.0 {
+            Kind::V4(address) => self.decide_in(|tables| &mut tables.v4, address, now, cost),
+            other => self.decide_in(|tables| &mut tables.others, other, now, cost),
+        }
+    }
+
+    fn decide_in<K: Copy + Eq + std::hash::Hash>(
+        &self,
+        table: impl Fn(&mut Tables<L::State>) -> &mut HashTable<(K, L::State)>,
+        key: K,
+        now: Now,
+        cost: u64,
+    ) -> Decision {
+        let hash = self.hasher.hash_one(key);
+        loop {
+            let mut stripe = self.stripe(hash).lock();
+            if let Some((_, state)) = table(&mut stripe).find_mut(hash, |(known, _)| *known == key) {
+                let decision = self.limit.decide(state, now, cost);
+                if cost > 0 && decision.is_allowed() {
+                    self.limit.spend(state, now, cost);
+                }
+                return decision;
+            }
+            let mut state = self.limit.fresh(now);
+            let decision = self.limit.decide(&state, now, cost);
+            if cost == 0 || !decision.is_allowed() {
+                return decision;
+            }
+            if self.admit(&mut stripe, hash, now) {
+                self.limit.spend(&mut state, now, cost);
+                table(&mut stripe).insert_unique(hash, (key, state), |(key, _)| self.hasher.hash_one(key));
+                return decision;
+            }
+            // The map is full and this stripe has nobody to give up: one of another stripe goes, and all is asked anew,
+            // since the lock was let go.
+            drop(stripe);
+            self.evict_elsewhere(hash, now);
+        }
+    }
+
+    /// Whether there is room for one more client, made in this stripe if need be. If so, it has been counted.
+    fn admit(&self, stripe: &mut Tables<L::State>, seed: u64, now: Now) -> bool {
+        let counted = self.clients.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |clients| {
+            (clients < self.max_clients).then_some(clients + 1)
+        });
+        counted.is_ok() || self.evict(stripe, seed, now)
+    }
+
+    /// Gives up the client that is nearest to being forgettable, of a few in this stripe.
+    fn evict(&self, stripe: &mut Tables<L::State>, seed: u64, now: Now) -> bool {
+        let v4 = nearest(&stripe.v4, seed, |state| self.limit.reset_after(state, now));
+        let other = nearest(&stripe.others, seed, |state| self.limit.reset_after(state, now));
+        let gone = match (v4, other) {
+            (Some((v4_wait, slot)), other) if other.is_none_or(|(wait, _)| v4_wait <= wait) => {
+                remove(&mut stripe.v4, slot);
+                true
+            }
+            (_, Some((_, slot))) => {
+                remove(&mut stripe.others, slot);
+                true
+            }
+            (_, None) => false,
+        };
+        if gone {
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        gone
+    }
+
+    fn evict_elsewhere(&self, seed: u64, now: Now) {
+        let first = self.stripe_index(seed);
+        for offset in 1..self.stripes.len() {
+            let mut stripe = self.stripes[(first + offset) % self.stripes.len()].0.lock();
+            if self.evict(&mut stripe, seed, now) {
+                self.clients.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Forgets a client: its next request meets the whole quota.
+    pub(crate) fn reset(&self, client: ClientKey) {
+        match client.0 {
+            Kind::V4(address) => self.reset_in(|tables| &mut tables.v4, address),
+            other => self.reset_in(|tables| &mut tables.others, other),
+        }
+    }
+
+    fn reset_in<K: Copy + Eq + std::hash::Hash>(
+        &self,
+        table: impl Fn(&mut Tables<L::State>) -> &mut HashTable<(K, L::State)>,
+        key: K,
+    ) {
+        let hash = self.hasher.hash_one(key);
+        let mut stripe = self.stripe(hash).lock();
+        if let Ok(entry) = table(&mut stripe).find_entry(hash, |(known, _)| *known == key) {
+            entry.remove();
+            self.clients.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many clients are kept.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// How many were given up because the map was full, since the start.
+    pub(crate) fn evicted(&self) -> usize {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// How many the reaper dropped, since the start.
+    pub(crate) fn reaped(&self) -> usize {
+        self.reaped.load(Ordering::Relaxed)
+    }
+
+    /// Drops every client whose state decides like none, and gives memory back. `now` is asked, and a waiting request let
+    /// in between, at each step; a step that returns `None` ends the sweep.
+    pub(crate) fn sweep(&self, mut now: impl FnMut() -> Option<Now>) {
+        for Stripe(stripe) in &self.stripes {
+            let mut slot = 0;
+            loop {
+                let Some(now) = now() else { return };
+                let mut tables = stripe.lock();
+                let idle = |state: &L::State| self.limit.reset_after(state, now) == 0;
+                let reaped = sweep_slots(&mut tables.v4, slot, idle) + sweep_slots(&mut tables.others, slot, idle);
+                self.clients.fetch_sub(reaped, Ordering::Relaxed);
+                self.reaped.fetch_add(reaped, Ordering::Relaxed);
+                slot += SWEEP_STEP;
+                if slot >= tables.v4.num_buckets().max(tables.others.num_buckets()) {
+                    let spare = (
+                        give_back(&mut tables.v4, |(key, _)| self.hasher.hash_one(key)),
+                        give_back(&mut tables.others, |(key, _)| self.hasher.hash_one(key)),
+                    );
+                    MutexGuard::unlock_fair(tables);
+                    drop(spare);
+                    break;
+                }
+                // Fair: a request that waits for this stripe comes before the next step.
+                MutexGuard::unlock_fair(tables);
+            }
+        }
+    }
+
+    fn stripe(&self, hash: u64) -> &Mutex<Tables<L::State>> {
+        &self.stripes[self.stripe_index(hash)].0
+    }
+
+    /// The stripe comes from the middle bits: the tables use the lowest ones for the slot and the top seven for the tag.
+    #[expect(clippy::cast_possible_truncation, reason = "only as many bits as there are stripes are used")]
+    fn stripe_index(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.stripes.len() - 1)
+    }
+}
+
+/// The slot of the client with the shortest wait, among the first few from a place that the seed chooses.
+#[expect(clippy::cast_possible_truncation, reason = "any bits of the seed will do")]
+fn nearest<K, S>(table: &HashTable<(K, S)>, seed: u64, wait: impl Fn(&S) -> u64) -> Option<(u64, usize)> {
+    let slots = table.num_buckets();
+    (0..slots)
+        .map(|step| (seed as usize).wrapping_add(step) & (slots - 1))
+        .filter_map(|slot| table.get_bucket(slot).map(|(_, state)| (wait(state), slot)))
+        .take(EVICTION_SAMPLE)
+        .min()
+}
+
+fn remove<T>(table: &mut HashTable<T>, slot: usize) {
+    if let Ok(entry) = table.get_bucket_entry(slot) {
+        entry.remove();
+    }
+}
+
+fn sweep_slots<K, S>(table: &mut HashTable<(K, S)>, from: usize, idle: impl Fn(&S) -> bool) -> usize {
+    let mut reaped = 0;
+    for slot in from..(from + SWEEP_STEP).min(table.num_buckets()) {
+        if table.get_bucket(slot).is_some_and(|(_, state)| idle(state)) {
+            remove(table, slot);
+            reaped += 1;
+        }
+    }
+    reaped
+}
+
+/// Swaps a table that is mostly empty for a smaller one; the old one is freed by the caller, outside the lock.
+fn give_back<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) -> Option<HashTable<T>> {
+    if table.is_empty() && table.capacity() > 0 {
+        return Some(mem::take(table));
+    }
+    // A quarter full, so that a table does not shrink and grow in turn.
+    if table.len() < table.capacity() / 4 {
+        table.shrink_to(table.len() * 2, hash);
+    }
+    None
+}

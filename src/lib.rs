@@ -3,7 +3,11 @@
 pub(crate) mod algorithm;
 mod client;
 mod clock;
+#[cfg(feature = "server")]
+pub mod config;
 mod decision;
+#[cfg(feature = "server")]
+pub mod http;
 mod limiter;
 mod policy;
 pub(crate) mod store;

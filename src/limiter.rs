@@ -4,6 +4,7 @@
 //! nothing of HTTP.
 
 use std::sync::Arc;
+#[cfg(feature = "server")]
 use std::time::Duration;
 
 use crate::algorithm::several::Several;
@@ -100,7 +101,6 @@ impl RateLimiter {
     }
 
     /// A limiter with another clock or another bound on its memory.
-    #[must_use]
     pub fn builder(policies: impl Into<Policies>) -> Builder {
         Builder { policies: policies.into(), clock: None, max_clients: MAX_CLIENTS }
     }
@@ -150,10 +150,10 @@ impl RateLimiter {
         })
     }
 
-    /// The wall clock plus `after`, for those who must tell a time of day.
+    /// The time since the Unix epoch, for those who must tell a time of day.
     #[cfg(feature = "server")]
-    pub(crate) fn wall_clock_in(&self, after: Duration) -> Duration {
-        Duration::from_micros(self.time.clock.wall().as_micros()).saturating_add(after)
+    pub(crate) fn wall_clock(&self) -> Duration {
+        Duration::from_micros(self.time.clock.wall().as_micros())
     }
 }
 

@@ -3,6 +3,10 @@
 //! `routes` turns a plain request value into a plain response value; `headers` knows every field's name and form;
 //! `server` is the only file that knows tiny_http.
 
+pub mod headers;
+pub mod routes;
+pub mod server;
+
 use std::borrow::Cow;
 use std::net::IpAddr;
 

@@ -222,9 +222,8 @@ impl<L: Limit> MemoryStore<L> {
     }
 
     /// The stripe comes from the middle bits: the tables use the lowest ones for the slot and the top seven for the tag.
-    #[expect(clippy::cast_possible_truncation, reason = "only as many bits as there are stripes are used")]
     fn stripe_index(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.stripes.len() - 1)
+        ((hash >> 32) & 0xffff) as usize & (self.stripes.len() - 1)
     }
 }
 

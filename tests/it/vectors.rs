@@ -10,14 +10,14 @@ use tollgate::{ManualClock, Outcome, Policy, RateLimiter, Timestamp};
 #[test]
 fn every_row_of_every_history_is_decided_as_the_model_did() {
     let mut rows = 0;
-    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")).expect("the histories are there")
+    for file in
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")).expect("the histories are there")
     {
         let path = file.expect("a directory entry").path();
         let text = fs::read_to_string(&path).expect("a history is text");
         let clock = ManualClock::default();
         let mut lines = text.lines();
-        let limiter =
-            RateLimiter::builder(policy(lines.next().expect("a policy line"))).clock(clock.clone()).build();
+        let limiter = RateLimiter::builder(policy(lines.next().expect("a policy line"))).clock(clock.clone()).build();
         assert_eq!(lines.next(), Some("time,client,cost,outcome,remaining,retry_after_us,reset_after_us"));
         for (number, line) in lines.enumerate() {
             let fields: Vec<&str> = line.split(',').collect();

@@ -5,16 +5,27 @@
 //!
 //! *Guarantee*: at most L in any stretch as long as the window, exactly. *Price*: eight bytes for each of them.
 
-use std::collections::VecDeque;
+use smallvec::SmallVec;
 
 use super::{Algorithm, AsOf, ClockKind, as_of};
 use crate::clock::Timestamp;
 use crate::decision::{Ruling, Verdict};
 use crate::policy::SlidingWindowLog;
 
-/// The times of the requests let in, oldest first. Entries that no longer count go with the next spend.
+/// The times of the requests let in, oldest first. The first two need no memory of their own, so that clients that come
+/// once cost little.
+///
+/// Entries that no longer count may still be there: whenever the log is asked, they are older than the window, since it is
+/// never asked about a time before its youngest entry.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State(VecDeque<Timestamp>);
+pub(crate) struct State(SmallVec<[Timestamp; 2]>);
+
+/// Spare room for a quarter more entries: with an eighth of dead ones, less than half of what is kept is waste, where
+/// doubling would waste as much as it keeps.
+const SPARE: usize = 4;
+
+/// Dead entries are dropped when they are an eighth of those that count: moving the rest is then eight moves a request.
+const DEAD: usize = 8;
 
 /// The log as of an instant.
 struct View {
@@ -26,7 +37,7 @@ struct View {
 
 impl SlidingWindowLog {
     fn view(&self, State(log): &State, now: Timestamp) -> View {
-        let Some(&youngest) = log.back() else { return View { at: now, lag: 0, expired: 0 } };
+        let Some(&youngest) = log.last() else { return View { at: now, lag: 0, expired: 0 } };
         let (at, lag) = match as_of(youngest, now, self.window) {
             AsOf::Elapsed(elapsed) if elapsed < self.window => (now, 0),
             AsOf::Lagging(lag) => (youngest, lag),
@@ -85,14 +96,17 @@ impl Algorithm for SlidingWindowLog {
     fn spend_at(&self, state: &mut State, now: Timestamp, cost: u64) {
         let View { at, expired, .. } = self.view(state, now);
         let log = &mut state.0;
-        log.drain(..expired);
+        if expired > (log.len() - expired) / DEAD {
+            log.drain(..expired);
+        }
         let cost = usize::try_from(cost).expect("a cost within a log's limit is shorter than memory");
         let needed = log.len() + cost;
-        // Spare room is at most half of what is kept: doubling would waste as much as it keeps, and a burst is given back.
+        // After a burst, most of the room is given back.
+        if log.spilled() && log.capacity() / 4 > needed {
+            log.shrink_to_fit();
+        }
         if needed > log.capacity() {
-            log.reserve_exact(cost.max(log.len() / 2));
-        } else if log.capacity() / 4 > needed {
-            log.shrink_to(needed + needed / 2);
+            log.reserve_exact(cost.max(log.len() / SPARE));
         }
         log.extend(std::iter::repeat_n(at, cost));
     }

@@ -7,7 +7,7 @@
 //! numbers an entry is 20 bytes and one of control; the tables double and are between 7/16 and 7/8 full, so a client costs
 //! 24 to 48 bytes all in.
 //!
-//! *Stripes are small*, a few thousand clients when the map is full, because a table that doubles moves all its entries
+//! *Stripes are small*, some thousand clients when the map is full, because a table that doubles moves all its entries
 //! under the lock.
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,8 +22,9 @@ use crate::client::{ClientKey, Kind};
 use crate::clock::Now;
 use crate::decision::Decision;
 
-/// About so many clients share a stripe when the map is full: some 20 µs to move when its table doubles.
-const CLIENTS_PER_STRIPE: usize = 2_048;
+/// About so many clients share a stripe when the map is full: a table that doubles moves them in some 100 µs, and is large
+/// enough that the allocator gives it back to the system when it is freed.
+const CLIENTS_PER_STRIPE: usize = 8_192;
 
 /// Fewer stripes than this would make threads wait for each other; more than the upper bound only cost memory.
 const STRIPES: std::ops::RangeInclusive<usize> = 64..=4_096;

@@ -8,21 +8,21 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One TCP connection and what was read of it beyond the last answer.
-pub struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     rest: Vec<u8>,
 }
 
 /// An answer, as it came.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Connection {
-    pub fn to(address: SocketAddr) -> Self {
+    pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the service accepts connections");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.set_nodelay(true).expect("a socket option");
@@ -30,43 +30,43 @@ impl Connection {
     }
 
     /// Reads are given up after so long.
-    pub fn patience(self, patience: Duration) -> Self {
+    pub(crate) fn patience(self, patience: Duration) -> Self {
         self.stream.set_read_timeout(Some(patience)).expect("a socket option");
         self
     }
 
     /// Where this end of the connection is.
-    pub fn local_address(&self) -> SocketAddr {
+    pub(crate) fn local_address(&self) -> SocketAddr {
         self.stream.local_addr().expect("a connected socket")
     }
 
     /// Sends bytes as they are.
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("the connection takes the bytes");
     }
 
     /// Sends bytes as they are; the other end may be gone.
-    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
     /// Says that nothing more will be sent.
-    pub fn shut_write(&self) {
+    pub(crate) fn shut_write(&self) {
         self.stream.shutdown(Shutdown::Write).expect("a connected socket");
     }
 
-    pub fn get(&mut self, path: &str) -> Reply {
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.request("GET", path, &[])
     }
 
-    pub fn request(&mut self, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
+    pub(crate) fn request(&mut self, method: &str, target: &str, headers: &[(&str, &str)]) -> Reply {
         let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         self.send(format!("{method} {target} HTTP/1.1\r\nHost: tollgate\r\n{fields}\r\n"));
         self.read(method).unwrap_or_else(|error| panic!("no answer to {method} {target} with {headers:?}: {error}"))
     }
 
     /// Reads one answer to a request of this method.
-    pub fn read(&mut self, method: &str) -> io::Result<Reply> {
+    pub(crate) fn read(&mut self, method: &str) -> io::Result<Reply> {
         let head = loop {
             if let Some(end) = self.rest.windows(4).position(|window| window == b"\r\n\r\n") {
                 break self.rest.drain(..end + 4).collect::<Vec<u8>>();
@@ -93,7 +93,7 @@ impl Connection {
     }
 
     /// Whether the other end has closed, or closes within the patience.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         loop {
             match self.fill() {
                 Ok(()) => {}
@@ -116,7 +116,7 @@ impl Connection {
 
 impl Reply {
     /// The value of a field; fails when it came more than once.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(field, _)| field.eq_ignore_ascii_case(name));
         let value = values.next().map(|(_, value)| value.as_str());
         assert!(values.next().is_none(), "{name} came twice: {:?}", self.headers);
@@ -124,13 +124,13 @@ impl Reply {
     }
 
     /// The value of a field that must be there, as a number.
-    pub fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         let value = self.header(name).unwrap_or_else(|| panic!("no {name} in {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, not a number"))
     }
 
     /// A parameter of the first member of `RateLimit` or `RateLimit-Policy`, as a number.
-    pub fn parameter(&self, name: &str, letter: &str) -> u64 {
+    pub(crate) fn parameter(&self, name: &str, letter: &str) -> u64 {
         let field = self.header(name).unwrap_or_else(|| panic!("no {name} in {self:?}"));
         let mut parameters = field.split(',').next().unwrap_or("").split(';').skip(1);
         let value = parameters.find_map(|parameter| parameter.strip_prefix(letter)?.strip_prefix('='));

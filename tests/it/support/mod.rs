@@ -1,7 +1,7 @@
 //! What the tests stand on: the real program as a process, and a raw HTTP client.
 
-pub mod client;
-pub mod service;
+pub(crate) mod client;
+pub(crate) mod service;
 
-pub use client::{Connection, Reply};
-pub use service::Service;
+pub(crate) use client::{Connection, Reply};
+pub(crate) use service::Service;

@@ -13,7 +13,7 @@ use super::{Connection, Reply};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running `tollgate serve`. Dropping it kills it; on a panic its log is printed.
-pub struct Service {
+pub(crate) struct Service {
     child: Child,
     address: SocketAddr,
     log: Arc<Mutex<String>>,
@@ -21,12 +21,12 @@ pub struct Service {
 
 impl Service {
     /// Starts the program with these settings and nothing else in its environment, and waits until it is ready.
-    pub fn start(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         Self::spawn(command(settings))
     }
 
     /// Starts a command that ends up as the program, for tests that wrap it, and waits until it is ready.
-    pub fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(String::new()));
         let mut stderr = child.stderr.take().expect("a piped standard error");
@@ -45,36 +45,36 @@ impl Service {
         Self { address: address.parse().expect("an address and port"), child, log }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// What was written to standard error so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    pub fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         Connection::to(self.address)
     }
 
     /// `GET path` on a connection of its own.
-    pub fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         self.connect().get(path)
     }
 
     /// Sends a signal to the process.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([&format!("-{signal}"), &self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success(), "the process is there to be signalled");
     }
 
     /// Waits for the end of the process.
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("the process can be waited for") {
@@ -97,7 +97,7 @@ impl Drop for Service {
 }
 
 /// The program with these settings, and nothing else in its environment but a free port.
-pub fn command(settings: &[(&str, &str)]) -> Command {
+pub(crate) fn command(settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.env_clear().env("PORT", "0").envs(settings.iter().copied()).stdin(Stdio::null());
     command

@@ -62,4 +62,8 @@ impl Algorithm for FixedWindow {
         let (State { start, count }, _) = self.current(state, now);
         *state = State { start, count: count + cost };
     }
+
+    fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
+        matches!(as_of(state.start, now, self.window), AsOf::Afresh)
+    }
 }

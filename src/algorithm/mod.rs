@@ -43,6 +43,9 @@ pub(crate) trait Algorithm {
 
     /// Spends a cost above 0 that [`decide_at`](Self::decide_at) has just allowed for the same state and time.
     fn spend_at(&self, state: &mut Self::State, now: Timestamp, cost: u64);
+
+    /// Whether the clock has gone back behind the state by a span or more, so that the client is new.
+    fn is_ahead(&self, state: &Self::State, now: Timestamp) -> bool;
 }
 
 /// The clock that an algorithm counts by.
@@ -73,6 +76,9 @@ pub(crate) trait Limit: Send + Sync + 'static {
 
     /// Microseconds until the state decides exactly like none. At 0 it may be dropped, and at no other time.
     fn reset_after(&self, state: &Self::State, now: Now) -> u64;
+
+    /// Takes note of a refusal, whose wait must come true. One algorithm has nothing to note.
+    fn refuse(&self, _state: &mut Self::State, _now: Now) {}
 }
 
 impl<A: Algorithm<State: Send> + Send + Sync + 'static> Limit for A {

@@ -11,7 +11,7 @@ use crate::clock::Now;
 use crate::decision::{Decision, Ruling, Verdict};
 use crate::policy::{FixedWindow, Policy, Rule, SlidingWindowLog, TokenBucket};
 
-/// The parts, in the order given.
+/// The parts, in the order given. A part without a state is new to the client.
 pub(crate) struct Several(Box<[Part]>);
 
 enum Part {
@@ -41,19 +41,19 @@ impl Several {
     }
 
     /// What each part says on its own.
-    fn ask(&self, states: &[State], now: Now, cost: u64) -> SmallVec<[Verdict; 1]> {
-        self.0.iter().zip(states).map(|(part, state)| part.decide(state, now, cost)).collect()
+    fn ask(&self, states: &[Option<State>], now: Now, cost: u64) -> SmallVec<[Verdict; 1]> {
+        self.0.iter().zip(states).map(|(part, state)| part.decide(state.as_ref(), now, cost)).collect()
     }
 }
 
 impl Limit for Several {
-    type State = Box<[State]>;
+    type State = Box<[Option<State>]>;
 
-    fn fresh(&self, now: Now) -> Box<[State]> {
-        self.0.iter().map(|part| part.fresh(now)).collect()
+    fn fresh(&self, _now: Now) -> Self::State {
+        self.0.iter().map(|_| None).collect()
     }
 
-    fn decide(&self, states: &Box<[State]>, now: Now, cost: u64) -> Decision {
+    fn decide(&self, states: &Self::State, now: Now, cost: u64) -> Decision {
         let mut verdicts = self.ask(states, now, cost);
         if verdicts.iter().any(|verdict| verdict.outcome != Ruling::Allowed) {
             for (verdict, look) in verdicts.iter_mut().zip(self.ask(states, now, 0)) {
@@ -65,14 +65,24 @@ impl Limit for Several {
         Decision::all(verdicts)
     }
 
-    fn spend(&self, states: &mut Box<[State]>, now: Now, cost: u64) {
+    fn spend(&self, states: &mut Self::State, now: Now, cost: u64) {
         for (part, state) in self.0.iter().zip(states) {
-            part.spend(state, now, cost);
+            part.spend(state.get_or_insert_with(|| part.fresh(now)), now, cost);
         }
     }
 
-    fn reset_after(&self, states: &Box<[State]>, now: Now) -> u64 {
+    fn reset_after(&self, states: &Self::State, now: Now) -> u64 {
         self.ask(states, now, 0).iter().map(|look| look.reset_after).max().unwrap_or(0)
+    }
+
+    /// Drops the parts that are ahead of the clock by a whole span. They let the request in as if they were new; kept, they
+    /// would come back into force while the wait that another part told runs, and break its promise.
+    fn refuse(&self, states: &mut Self::State, now: Now) {
+        for (part, slot) in self.0.iter().zip(states) {
+            if slot.as_ref().is_some_and(|state| part.is_ahead(state, now)) {
+                *slot = None;
+            }
+        }
     }
 }
 
@@ -86,7 +96,20 @@ impl Part {
         }
     }
 
-    fn decide(&self, state: &State, now: Now, cost: u64) -> Verdict {
+    fn is_ahead(&self, state: &State, now: Now) -> bool {
+        match (self, state) {
+            (Self::TokenBucket(bucket), State::TokenBucket(state)) => bucket.is_ahead(state, now.monotonic),
+            (Self::FixedWindow(window), State::FixedWindow(state)) => window.is_ahead(state, now.wall),
+            (Self::SlidingWindowLog(log), State::SlidingWindowLog(state)) => log.is_ahead(state, now.monotonic),
+            (Self::SlidingWindowCounter(counter), State::SlidingWindowCounter(state)) => {
+                counter.is_ahead(state, now.wall)
+            }
+            _ => unreachable!("a part only meets states that it made"),
+        }
+    }
+
+    fn decide(&self, state: Option<&State>, now: Now, cost: u64) -> Verdict {
+        let Some(state) = state else { return self.decide(Some(&self.fresh(now)), now, cost) };
         match (self, state) {
             (Self::TokenBucket(bucket), State::TokenBucket(state)) => bucket.decide_at(state, now.monotonic, cost),
             (Self::FixedWindow(window), State::FixedWindow(state)) => window.decide_at(state, now.wall, cost),

@@ -164,6 +164,10 @@ impl<N: Count> Algorithm for Counter<N> {
         let View { start, count, previous, .. } = self.view(state, now);
         *state = State { start, count: N::narrow(count + cost), previous: N::narrow(previous) };
     }
+
+    fn is_ahead(&self, state: &State<N>, now: Timestamp) -> bool {
+        matches!(as_of(state.start, now, self.window), AsOf::Afresh)
+    }
 }
 
 #[cfg(test)]

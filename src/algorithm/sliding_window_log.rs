@@ -110,4 +110,8 @@ impl Algorithm for SlidingWindowLog {
         }
         log.extend(std::iter::repeat_n(at, cost));
     }
+
+    fn is_ahead(&self, State(log): &State, now: Timestamp) -> bool {
+        log.last().is_some_and(|&youngest| matches!(as_of(youngest, now, self.window), AsOf::Afresh))
+    }
 }

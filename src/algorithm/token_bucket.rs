@@ -68,4 +68,8 @@ impl Algorithm for TokenBucket {
         let (level, at, _) = self.level(state, now);
         *state = State { level: level - cost * self.period, updated_at: at };
     }
+
+    fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
+        matches!(as_of(state.updated_at, now, self.span()), AsOf::Afresh)
+    }
 }

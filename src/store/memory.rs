@@ -92,7 +92,9 @@ impl<L: Limit> MemoryStore<L> {
             let mut stripe = self.stripe(hash).lock();
             if let Some((_, state)) = table(&mut stripe).find_mut(hash, |(known, _)| *known == key) {
                 let decision = self.limit.decide(state, now, cost);
-                if cost > 0 && decision.is_allowed() {
+                if !decision.is_allowed() {
+                    self.limit.refuse(state, now);
+                } else if cost > 0 {
                     self.limit.spend(state, now, cost);
                 }
                 return decision;

@@ -3,6 +3,8 @@
 /// The real program as a process, and a raw HTTP client.
 mod support;
 
+/// The two laws and the bounds, on random histories.
+mod laws;
 /// The service over sockets: routes, methods, and what an answer carries.
 mod service;
 /// Exact histories that an independent model made.

@@ -1,7 +1,7 @@
 //! The limiter: what a program that embeds tollgate sees.
 //!
-//! It holds the policies, the store and the clock, reads the clock once for each request, and asks the store. It knows
-//! nothing of HTTP.
+//! It holds the policies, the store and the clock, and asks the store, which reads the clock once for each request. It
+//! knows nothing of HTTP.
 
 use std::sync::Arc;
 #[cfg(feature = "server")]
@@ -112,8 +112,8 @@ impl RateLimiter {
 
     /// Lets in a request that costs `cost` units of the quota, or refuses it. A cost of 0 only looks.
     pub fn check_n(&self, client: impl Into<ClientKey>, cost: u64) -> Decision {
-        let (client, now) = (client.into(), self.time.now());
-        in_memory!(&self.memory, store => store.decide(client, now, cost))
+        let client = client.into();
+        in_memory!(&self.memory, store => store.decide(client, || self.time.now(), cost))
     }
 
     /// What is left for this client. Spends nothing.

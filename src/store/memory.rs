@@ -73,7 +73,10 @@ impl<L: Limit> MemoryStore<L> {
     }
 
     /// Asks, and spends if allowed, in one step.
-    pub(crate) fn decide(&self, client: ClientKey, now: Now, cost: u64) -> Decision {
+    ///
+    /// The clock is read under the lock. Read before it, a thread that was held up would bring an old time to a client whose
+    /// state has been swept meanwhile, start it there anew, and let the refill since then count twice.
+    pub(crate) fn decide(&self, client: ClientKey, now: impl Fn() -> Now, cost: u64) -> Decision {
         match client.0 {
             Kind::V4(address) => self.decide_in(|tables| &mut tables.v4, address, now, cost),
             other => self.decide_in(|tables| &mut tables.others, other, now, cost),
@@ -84,12 +87,13 @@ impl<L: Limit> MemoryStore<L> {
         &self,
         table: impl Fn(&mut Tables<L::State>) -> &mut HashTable<(K, L::State)>,
         key: K,
-        now: Now,
+        now: impl Fn() -> Now,
         cost: u64,
     ) -> Decision {
         let hash = self.hasher.hash_one(key);
         loop {
             let mut stripe = self.stripe(hash).lock();
+            let now = now();
             if let Some((_, state)) = table(&mut stripe).find_mut(hash, |(known, _)| *known == key) {
                 let decision = self.limit.decide(state, now, cost);
                 if !decision.is_allowed() {
@@ -192,14 +196,14 @@ impl<L: Limit> MemoryStore<L> {
         self.reaped.load(Ordering::Relaxed)
     }
 
-    /// Drops every client whose state decides like none, and gives memory back. `now` is asked, and a waiting request let
-    /// in between, at each step; a step that returns `None` ends the sweep.
+    /// Drops every client whose state decides like none, and gives memory back. At each step a waiting request is let in
+    /// between, and `now` is asked; `None` ends the sweep.
     pub(crate) fn sweep(&self, mut now: impl FnMut() -> Option<Now>) {
         for Stripe(stripe) in &self.stripes {
             let mut slot = 0;
             loop {
-                let Some(now) = now() else { return };
                 let mut tables = stripe.lock();
+                let Some(now) = now() else { return };
                 let idle = |state: &L::State| self.limit.reset_after(state, now) == 0;
                 let reaped = sweep_slots(&mut tables.v4, slot, idle) + sweep_slots(&mut tables.others, slot, idle);
                 self.clients.fetch_sub(reaped, Ordering::Relaxed);
@@ -268,4 +272,55 @@ fn give_back<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) -> Option<Ha
         table.shrink_to(table.len() * 2, hash);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::{Ruling, Verdict};
+
+    /// Counts to ten, and panics at a cost of 7 while the state is locked.
+    struct Fragile;
+
+    impl Limit for Fragile {
+        type State = u64;
+
+        fn fresh(&self, _now: Now) -> u64 {
+            0
+        }
+
+        fn decide(&self, count: &u64, _now: Now, cost: u64) -> Decision {
+            assert_ne!(cost, 7, "on purpose, under the lock");
+            let outcome = if count + cost <= 10 { Ruling::Allowed } else { Ruling::Refused { retry_after: 1 } };
+            Decision::one(Verdict { outcome, limit: 10, remaining: 10 - count, more_after: 0, reset_after: 0 })
+        }
+
+        fn spend(&self, count: &mut u64, _now: Now, cost: u64) {
+            *count += cost;
+        }
+
+        fn reset_after(&self, count: &u64, _now: Now) -> u64 {
+            u64::from(*count < 10)
+        }
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_leaves_clients_limited_and_sweeps_going() {
+        // One stripe would do, but neighbours in the same table are the ones to watch.
+        let store = MemoryStore::new(Fragile, 1_000);
+        let keys: Vec<ClientKey> = (0..500).map(|n| std::net::Ipv4Addr::from_bits(n).into()).collect();
+        for key in &keys {
+            assert!(store.decide(*key, Now::default, 4).is_allowed());
+        }
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.decide(keys[7], Now::default, 7);
+        }));
+        assert!(panicked.is_err());
+        for key in &keys {
+            assert!(store.decide(*key, Now::default, 6).is_allowed());
+            assert!(!store.decide(*key, Now::default, 1).is_allowed());
+        }
+        store.sweep(|| Some(Now::default()));
+        assert_eq!(store.clients(), 0);
+    }
 }

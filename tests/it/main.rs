@@ -3,9 +3,15 @@
 /// The real program as a process, and a raw HTTP client.
 mod support;
 
+/// Who is kept, for how long, and how many.
+mod clients;
+/// Faults that real limiters had.
+mod known_faults;
 /// The two laws and the bounds, on random histories.
 mod laws;
 /// The service over sockets: routes, methods, and what an answer carries.
 mod service;
+/// Many threads on one limiter.
+mod threads;
 /// Exact histories that an independent model made.
 mod vectors;

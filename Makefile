@@ -4,7 +4,7 @@ help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Start the service; settings come from the environment (make run PORT=9000 LIMIT=5)
-	cargo run --release --locked
+	@cargo run --release --locked
 
 test: ## Run all tests; installs a redis-server when there is none
 	@scripts/need-redis

@@ -1,0 +1,18 @@
+.PHONY: help run test check
+
+help: ## Show these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Start the service; settings come from the environment (make run PORT=9000 LIMIT=5)
+	@cargo run --release --locked
+
+test: ## Run all tests; installs a redis-server when there is none
+	@scripts/need-redis
+	cargo test --locked
+
+check: ## Check format, lints, documentation, and the library without its features
+	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
+	cargo fmt --check
+	cargo clippy --locked --all-targets --all-features -- -D warnings
+	cargo clippy --locked --no-default-features -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features

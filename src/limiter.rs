@@ -4,8 +4,6 @@
 //! knows nothing of HTTP.
 
 use std::sync::Arc;
-#[cfg(feature = "server")]
-use std::time::Duration;
 
 use crate::algorithm::several::Several;
 use crate::algorithm::sliding_window_counter::Counter;
@@ -150,10 +148,17 @@ impl RateLimiter {
         })
     }
 
-    /// The time since the Unix epoch, for those who must tell a time of day.
+    /// [`check`](Self::check), and the wall clock at the decision. Read any later, it would put the end of a window behind
+    /// the full second on which it falls.
     #[cfg(feature = "server")]
-    pub(crate) fn wall_clock(&self) -> Duration {
-        Duration::from_micros(self.time.clock.wall().as_micros())
+    pub(crate) fn check_timed(&self, client: ClientKey) -> (Decision, crate::clock::Timestamp) {
+        let wall = std::cell::Cell::default();
+        let now = || {
+            wall.set(self.time.clock.wall());
+            Now { wall: wall.get(), ..self.time.now() }
+        };
+        let decision = in_memory!(&self.memory, store => store.decide(client, now, 1));
+        (decision, wall.into_inner())
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Response;
+use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Verdict};
 use crate::policy::Policy;
 
@@ -78,8 +79,8 @@ impl RateLimitFields {
         Self { families, policy, names }
     }
 
-    /// Adds the fields to an answer. `now` is the time since the Unix epoch.
-    pub(crate) fn add_to(&self, response: &mut Response, decision: &Decision, now: Duration) {
+    /// Adds the fields to an answer. `now` is the wall clock at the decision.
+    pub(crate) fn add_to(&self, response: &mut Response, decision: &Decision, now: Timestamp) {
         if self.families.ietf {
             response.add("RateLimit-Policy", self.policy.clone());
             response.add("RateLimit", self.state(decision));
@@ -88,7 +89,8 @@ impl RateLimitFields {
             let verdict = decision.tightest();
             response.add("X-RateLimit-Limit", verdict.limit().to_string());
             response.add("X-RateLimit-Remaining", verdict.remaining().to_string());
-            response.add("X-RateLimit-Reset", seconds_up(now + verdict.reset_after()).to_string());
+            let reset_at = Duration::from_micros(now.as_micros()) + verdict.reset_after();
+            response.add("X-RateLimit-Reset", seconds_up(reset_at).to_string());
         }
     }
 

@@ -58,13 +58,13 @@ impl Service {
     fn limited(&self, request: &Request<'_>) -> Response {
         // Without a peer address all clients are one.
         let client = ClientKey::from(request.peer.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
-        let decision = self.limiter.check(client);
+        let (decision, now) = self.limiter.check_timed(client);
         let mut response = match decision.outcome() {
             Outcome::Allowed => Response::text(200, "let in\n"),
             Outcome::Refused { retry_after } => refusal(429, &decision, self.limiter.policies(), retry_after),
             Outcome::Never => unreachable!("a request costs 1, and a quota is at least 1"),
         };
-        self.fields.add_to(&mut response, &decision, self.limiter.wall_clock());
+        self.fields.add_to(&mut response, &decision, now);
         response.with("Cache-Control", "no-store")
     }
 

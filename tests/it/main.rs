@@ -13,5 +13,7 @@ mod laws;
 mod service;
 /// Many threads on one limiter.
 mod threads;
+/// The rules of the house that a compiler does not check.
+mod tidy;
 /// Exact histories that an independent model made.
 mod vectors;

@@ -1,5 +1,5 @@
-//! What a million clients cost, and that they are gone when their quota is whole again: measured as the resident memory of
-//! processes that do nothing else, one for each policy.
+//! What a million clients cost, and that they are gone when their quota is whole again; and what a logged request costs:
+//! measured as the resident memory of processes that do nothing else, one for each case.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, ExitCode};
@@ -26,19 +26,23 @@ fn cases() -> [(Policy, u64); 4] {
 /// Runs itself once for each case, so that no case finds memory that another one left.
 fn main() -> ExitCode {
     if let Some(case) = env::args().nth(1).and_then(|argument| argument.strip_prefix("case=")?.parse::<usize>().ok()) {
-        let (policy, bytes) = &cases()[case];
-        measure(policy, *bytes);
+        match cases().get(case) {
+            Some((policy, bytes)) => measure_clients(policy, *bytes),
+            None => measure_requests(),
+        }
         return ExitCode::SUCCESS;
     }
     let itself = env::current_exe().expect("the path of this program");
     let run =
         |case: usize| Command::new(&itself).arg(format!("case={case}")).status().expect("it runs again").success();
-    let failed = (0..cases().len()).filter(|&case| !run(case)).count();
-    println!("{} passed, {failed} failed", cases().len() - failed);
+    // The last one is the log of a single client.
+    let all = cases().len() + 1;
+    let failed = (0..all).filter(|&case| !run(case)).count();
+    println!("{} passed, {failed} failed", all - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(policy: &Policy, most: u64) {
+fn measure_clients(policy: &Policy, most: u64) {
     let clock = ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000));
     let before = resident();
     let limiter = RateLimiter::builder(policy.clone()).clock(clock.clone()).build();
@@ -57,6 +61,30 @@ fn measure(policy: &Policy, most: u64) {
     let left = resident().saturating_sub(before);
     println!("{}: {bytes} bytes a client, {} kB left after the sweep", policy.algorithm(), left / 1024);
     assert!(left <= u64::from(MILLION) * bytes / 4, "{left} bytes were not given back");
+}
+
+/// A client at its limit of a million in a window that has moved on twice; and many clients under that limit, of whom none
+/// may be given the room for all of it.
+fn measure_requests() {
+    let clock = ManualClock::default();
+    let policy = Policy::sliding_window_log(u64::from(MILLION), Duration::from_secs(1)).expect("a valid policy");
+    let limiter = RateLimiter::builder(policy).clock(clock.clone()).build();
+    let before = resident();
+    for _ in 0..3 * MILLION {
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.check("steady").is_allowed());
+    }
+    assert_eq!(limiter.peek("steady").verdicts()[0].remaining(), 0);
+    let bytes = (resident() - before) as f64 / f64::from(MILLION);
+    println!("sliding-window-log: {bytes:.1} bytes a logged request");
+    assert!(bytes <= 12.0, "{bytes} bytes a logged request, 12 at most");
+
+    let before = resident();
+    for client in 0..10_000 {
+        assert!(limiter.check(Ipv4Addr::from_bits(client)).is_allowed());
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes for a request each of 10,000 clients");
 }
 
 /// Bytes of this process in memory.

@@ -96,13 +96,16 @@ pub(crate) enum Rule {
     SlidingWindowCounter(SlidingWindowCounter),
 }
 
-/// `tokens` per `period` in lowest terms, so that `capacity * period`, the full bucket in units of 1/`period` of a token,
-/// fits a `u64`. Units are microseconds.
+/// `tokens` per `period` microseconds, in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenBucket {
     pub(crate) capacity: u64,
     pub(crate) tokens: u64,
     pub(crate) period: u64,
+    /// The full bucket, in units of 1/`period` of a token: `capacity * period`. A microsecond adds `tokens` units.
+    pub(crate) full: u64,
+    /// Microseconds in which an empty bucket fills, rounded up.
+    pub(crate) fill_time: u64,
 }
 
 /// At most `limit` in each `window` microseconds since the epoch.
@@ -146,10 +149,11 @@ impl Policy {
         let divisor = gcd(tokens, period);
         let (tokens, period) = (tokens / divisor, period / divisor);
         let full = capacity.checked_mul(period).ok_or(PolicyError(Kind::BucketTooFine))?;
-        if u128::from(full.div_ceil(tokens)) > MAX_SPAN.as_micros() {
+        let fill_time = full.div_ceil(tokens);
+        if u128::from(fill_time) > MAX_SPAN.as_micros() {
             return Err(PolicyError(Kind::BucketTooSlow));
         }
-        Ok(Self::of(Rule::TokenBucket(TokenBucket { capacity, tokens, period })))
+        Ok(Self::of(Rule::TokenBucket(TokenBucket { capacity, tokens, period, full, fill_time })))
     }
 
     /// At most `limit` in each window. Windows start at whole multiples of their length since the Unix epoch, in UTC, so
@@ -234,7 +238,7 @@ impl Policy {
     #[must_use]
     pub fn span(&self) -> Duration {
         Duration::from_micros(match self.rule {
-            Rule::TokenBucket(bucket) => bucket.span(),
+            Rule::TokenBucket(bucket) => bucket.fill_time,
             Rule::FixedWindow(FixedWindow { window, .. })
             | Rule::SlidingWindowLog(SlidingWindowLog { window, .. })
             | Rule::SlidingWindowCounter(SlidingWindowCounter { window, .. }) => window,
@@ -243,18 +247,6 @@ impl Policy {
 
     pub(crate) fn rule(&self) -> Rule {
         self.rule
-    }
-}
-
-impl TokenBucket {
-    /// The full bucket, in units of 1/`period` of a token. A microsecond adds `tokens` of them.
-    pub(crate) fn full(self) -> u64 {
-        self.capacity * self.period
-    }
-
-    /// Microseconds in which an empty bucket fills, rounded up.
-    pub(crate) fn span(self) -> u64 {
-        self.full().div_ceil(self.tokens)
     }
 }
 

@@ -96,9 +96,11 @@ impl<N: Count> Counter<N> {
 
     /// The previous window's share, rounded up: what is not whole is not room.
     fn weighted(&self, previous: u64, elapsed: u64) -> u64 {
-        let left = u128::from(self.window - elapsed);
-        let share = (u128::from(previous) * left).div_ceil(u128::from(self.window));
-        u64::try_from(share).expect("a share of a count is at most the count")
+        let left = self.window - elapsed;
+        match previous.checked_mul(left) {
+            Some(product) => product.div_ceil(self.window),
+            None => narrow((u128::from(previous) * u128::from(left)).div_ceil(u128::from(self.window))),
+        }
     }
 
     /// The first microsecond of a window at which `counted`, made in the window before, has faded to `room`.
@@ -106,8 +108,11 @@ impl<N: Count> Counter<N> {
         if counted <= room {
             return 0;
         }
-        let left = u128::from(room) * u128::from(self.window) / u128::from(counted);
-        self.window - u64::try_from(left).expect("less than the window, as room is less than the count")
+        let left = match room.checked_mul(self.window) {
+            Some(product) => product / counted,
+            None => narrow(u128::from(room) * u128::from(self.window) / u128::from(counted)),
+        };
+        self.window - left
     }
 
     /// The wait until a cost that is refused as of `view` would pass.
@@ -121,6 +126,12 @@ impl<N: Count> Counter<N> {
         };
         at - view.elapsed + view.lag
     }
+}
+
+/// A part of a 64-bit number that took 128 bits to work out. Products of everyday limits and windows fit 64 bits, where a
+/// division costs a third.
+fn narrow(part: u128) -> u64 {
+    u64::try_from(part).expect("a share of a count or window is at most that count or window")
 }
 
 impl<N: Count> Algorithm for Counter<N> {

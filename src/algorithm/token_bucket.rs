@@ -22,15 +22,15 @@ impl TokenBucket {
     /// The level at `now`, in units, the instant that it is the level of, and the lag of `now` behind that instant.
     fn level(&self, state: &State, now: Timestamp) -> (u64, Timestamp, u64) {
         let State { level, updated_at } = *state;
-        match as_of(updated_at, now, self.span()) {
+        match as_of(updated_at, now, self.fill_time) {
             // Past the time to fill, the product could overflow and the answer is known.
-            AsOf::Elapsed(elapsed) if elapsed >= self.span() => (self.full(), now, 0),
+            AsOf::Elapsed(elapsed) if elapsed >= self.fill_time => (self.full, now, 0),
             AsOf::Elapsed(elapsed) => {
-                let missing = self.full() - level;
+                let missing = self.full - level;
                 (level + missing.min(elapsed * self.tokens), now, 0)
             }
             AsOf::Lagging(lag) => (level, updated_at, lag),
-            AsOf::Afresh => (self.full(), now, 0),
+            AsOf::Afresh => (self.full, now, 0),
         }
     }
 }
@@ -41,7 +41,7 @@ impl Algorithm for TokenBucket {
     const CLOCK: ClockKind = ClockKind::Monotonic;
 
     fn fresh_at(&self, now: Timestamp) -> State {
-        State { level: self.full(), updated_at: now }
+        State { level: self.full, updated_at: now }
     }
 
     fn decide_at(&self, state: &State, now: Timestamp, cost: u64) -> Verdict {
@@ -51,8 +51,8 @@ impl Algorithm for TokenBucket {
             outcome,
             limit: self.capacity,
             remaining: level / self.period,
-            more_after: wait((self.full() - level).min(self.period - level % self.period)),
-            reset_after: wait(self.full() - level),
+            more_after: wait((self.full - level).min(self.period - level % self.period)),
+            reset_after: wait(self.full - level),
         };
         if cost > self.capacity {
             return verdict(Ruling::Never, level);
@@ -70,6 +70,6 @@ impl Algorithm for TokenBucket {
     }
 
     fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
-        matches!(as_of(state.updated_at, now, self.span()), AsOf::Afresh)
+        matches!(as_of(state.updated_at, now, self.fill_time), AsOf::Afresh)
     }
 }

@@ -8,7 +8,8 @@ use std::{env, io, process, thread};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tollgate::RateLimiter;
-use tollgate::config::{self, ConfigError, Serve, Task};
+use tollgate::config::{self, ConfigError, Explain, Serve, Task};
+use tollgate::http::explain;
 use tollgate::http::routes::Service;
 use tollgate::http::server::Server;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     };
     let done = match task {
         Task::Serve(settings) => serve(*settings),
+        Task::Explain(request) => explain(&request),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,10 +40,13 @@ fn main() -> ExitCode {
 
 fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
     env_logger::Builder::new().parse_filters(&settings.log).init();
+    for warning in &settings.advice {
+        log::warn!("{warning}");
+    }
     // Before anything is promised on standard output: whoever waits for it may send a signal at once.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let limiter = RateLimiter::builder(settings.policies).max_clients(settings.max_clients).build();
-    let service = Arc::new(Service::new(limiter, settings.headers));
+    let service = Arc::new(Service::new(limiter, settings.service));
     let server = Server::start(settings.listen, service)?;
     let mut stdout = io::stdout();
     writeln!(stdout, "listening on http://{}", server.address())?;
@@ -55,5 +60,10 @@ fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     server.stop();
+    Ok(())
+}
+
+fn explain(request: &Explain) -> Result<(), Box<dyn std::error::Error>> {
+    io::stdout().write_all(explain::explain(&request.trust, request.peer, &request.headers).as_bytes())?;
     Ok(())
 }

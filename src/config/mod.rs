@@ -4,6 +4,8 @@
 //! variable is not set. Then each room's settings are read from that, and the first text that does not parse is an error
 //! that names the setting, quotes the text and says what is accepted. Nothing falls back in silence.
 
+mod advice;
+mod identity;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -11,13 +13,17 @@ mod tests;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::thread;
 
 use clap::{Arg, ArgMatches, Command};
 
 use crate::http::headers::{FAMILIES_ACCEPTED, Families};
+use crate::http::routes::{self, DENY_STATUS_ACCEPTED, DenyStatus};
 use crate::http::server::Listen;
 use crate::policy::{Algorithm, Policies, Policy, PolicyError};
+
+pub use identity::Explain;
 
 /// One setting: `PORT` is also the flag `--port`.
 struct Setting {
@@ -60,6 +66,11 @@ const POLICY: &[Setting] = &[
 const SERVICE: &[Setting] = &[
     setting("MAX_CLIENTS", Some("1000000"), "Most clients whose state is kept in memory"),
     setting("WORKERS", None, "Threads that answer requests; chosen from the cores when not set"),
+    setting(
+        "DENY_STATUS",
+        Some("429"),
+        "Status of a refusal on /check: 429, or 403 for proxies that understand no other",
+    ),
     setting("RATE_LIMIT_HEADERS", Some("ietf,legacy"), "Header families sent: ietf, legacy, both, or none"),
     setting("RUST_LOG", Some("info"), "Log filter, as env_logger reads it; logs go to standard error"),
 ];
@@ -83,6 +94,8 @@ impl Setting {
 pub enum Task {
     /// Run the HTTP service.
     Serve(Box<Serve>),
+    /// Say who the client of a request would be.
+    Explain(Explain),
 }
 
 /// The settings of the service, each room's apart.
@@ -93,10 +106,12 @@ pub struct Serve {
     pub policies: Policies,
     /// Most clients kept in memory.
     pub max_clients: usize,
-    /// Which headers are sent.
-    pub headers: Families,
+    /// How clients are told apart, and what they are told.
+    pub service: routes::Settings,
     /// The log filter.
     pub log: String,
+    /// Warnings about what is accepted and surely not meant.
+    pub advice: Vec<String>,
 }
 
 /// Why the program does not start.
@@ -131,12 +146,13 @@ pub fn read(
     match matches.subcommand() {
         None => serve(&Raw { matches: &matches, environment: &environment }),
         Some(("serve", matches)) => serve(&Raw { matches, environment: &environment }),
+        Some(("explain", matches)) => identity::explain(&Raw { matches, environment: &environment }),
         Some((other, _)) => unreachable!("{other} is not a subcommand of command()"),
     }
 }
 
 fn command() -> Command {
-    let serve = || [LISTEN, POLICY, SERVICE].into_iter().flatten().map(Setting::arg);
+    let serve = || [LISTEN, POLICY, identity::IDENTITY, SERVICE].into_iter().flatten().map(Setting::arg);
     Command::new("tollgate")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A rate limiter to embed, to run on a laptop, or to put in front of a service")
@@ -145,6 +161,7 @@ fn command() -> Command {
         .disable_help_subcommand(true)
         .args(serve())
         .subcommand(Command::new("serve").about("Run the HTTP service (the default)").args(serve()))
+        .subcommand(identity::command())
 }
 
 fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
@@ -158,14 +175,23 @@ fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(format!("a filter of env_logger, such as info or tollgate=debug ({error})")),
     })?;
+    let (policies, trust) = (policies(raw)?, identity::trust(raw)?);
+    let advice = advice::advice(raw, raw.read(POLICY, "ALGORITHM", parse::algorithm)?, &trust);
     Ok(Task::Serve(Box::new(Serve {
         listen: Listen { address: SocketAddr::new(host, port), workers },
-        policies: policies(raw)?,
+        policies,
         max_clients: raw.read(SERVICE, "MAX_CLIENTS", |text| parse::count(text, MAX_CLIENTS))?,
-        headers: raw.read(SERVICE, "RATE_LIMIT_HEADERS", |text| {
-            text.parse::<Families>().map_err(|_| FAMILIES_ACCEPTED.into())
-        })?,
+        service: routes::Settings {
+            trust,
+            headers: raw.read(SERVICE, "RATE_LIMIT_HEADERS", |text| {
+                text.parse::<Families>().map_err(|_| FAMILIES_ACCEPTED.into())
+            })?,
+            deny: raw.read(SERVICE, "DENY_STATUS", |text| {
+                text.parse::<DenyStatus>().map_err(|_| DENY_STATUS_ACCEPTED.into())
+            })?,
+        },
         log,
+        advice,
     })))
 }
 
@@ -255,11 +281,13 @@ impl Raw<'_> {
         variable: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<T, ConfigError> {
-        let default = default_of(group, variable);
-        match self.given(variable)? {
-            Some(given) => given.parse(parse),
-            None => Given { name: variable.to_owned(), text: default.to_owned() }.parse(parse),
-        }
+        self.in_force(group, variable)?.parse(parse)
+    }
+
+    /// The text of a setting that has a default.
+    fn in_force(&self, group: &[Setting], variable: &str) -> Result<Given, ConfigError> {
+        let default = || Given { name: variable.to_owned(), text: default_of(group, variable).to_owned() };
+        Ok(self.given(variable)?.unwrap_or_else(default))
     }
 
     /// The text that is in force, for a message.
@@ -282,6 +310,11 @@ impl Given {
         parse(&self.text).map_err(|accepted| {
             ConfigError::Setting(format!("{} is '{}'; accepted is {accepted}", self.name, self.shown()))
         })
+    }
+
+    /// Parses text whose error tells the whole problem.
+    fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Result<T, ConfigError> {
+        self.text.parse().map_err(|error: T::Err| self.problem(&error.to_string()))
     }
 
     fn problem(&self, problem: &str) -> ConfigError {

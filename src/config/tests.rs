@@ -10,6 +10,7 @@ fn with(flags: &[&str], environment: &[(&str, &str)]) -> Result<Serve, String> {
     let arguments = std::iter::once("tollgate").chain(flags.iter().copied()).map(OsString::from);
     match read(arguments, |variable| environment.get(variable).map(OsString::from)) {
         Ok(Task::Serve(serve)) => Ok(*serve),
+        Ok(Task::Explain(_)) => panic!("{flags:?} is not serve"),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -31,7 +32,7 @@ fn nothing_set_means_a_bucket_of_ten_at_one_a_second_on_loopback() {
     let settings = with(&[], &[]).expect("the defaults");
     assert_eq!(settings.listen.address.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.max_clients, 1_000_000);
-    assert_eq!(settings.headers, Families { ietf: true, legacy: true });
+    assert_eq!(settings.service.headers, Families { ietf: true, legacy: true });
     assert_eq!(&settings.policies[..], [Policy::token_bucket(10, 1, Duration::from_secs(1)).unwrap()]);
 }
 
@@ -238,4 +239,75 @@ fn a_policy_that_is_wrong_is_named_with_the_part_that_is() {
         let told = refused(&[("POLICIES", text)]);
         assert!(told.contains("POLICIES") && told.contains(part), "{told}");
     }
+}
+
+#[test]
+fn nobody_is_trusted_unless_it_is_set() {
+    let trust = with(&[], &[]).expect("the defaults").service.trust;
+    assert_eq!(trust.proxies, Default::default());
+    assert_eq!(trust.header.name(), "X-Forwarded-For");
+    assert!(trust.api_key_header.is_none());
+    assert_eq!(trust.ipv6_prefix.bits(), 64);
+}
+
+#[test]
+fn a_setting_of_trust_that_means_nothing_stops_the_program_with_its_name_and_value() {
+    for (variable, value, reason) in [
+        (
+            "TRUSTED_PROXIES",
+            "10.0.0.1/8",
+            "'10.0.0.1/8' has bits set behind its prefix; the network around it is 10.0.0.0/8",
+        ),
+        ("TRUSTED_PROXIES", "64/", "'64/' is neither an address nor a network; accepted are"),
+        ("TRUSTED_PROXIES", "10.0.0.0/8,", "'' is neither an address nor a network; accepted are"),
+        ("CLIENT_IP_HEADER", "X Real IP", "'X Real IP' is no header name; accepted are"),
+        ("API_KEY_HEADER", "X-Api-Key:", "'X-Api-Key:' is no header name; accepted are"),
+        ("API_KEY_HEADER", "x-forwarded-for", "API_KEY_HEADER names the same header, which cannot be both"),
+        ("IPV6_PREFIX", "0", "'0' is no length of a prefix; accepted is a whole number from 1 to 128"),
+        ("IPV6_PREFIX", "129", "'129' is no length of a prefix; accepted is a whole number from 1 to 128"),
+        ("IPV6_PREFIX", "-1", "'-1' is no length of a prefix; accepted is a whole number from 1 to 128"),
+        ("IPV6_PREFIX", "64/", "'64/' is no length of a prefix; accepted is a whole number from 1 to 128"),
+        ("IPV6_PREFIX", "abc", "'abc' is no length of a prefix; accepted is a whole number from 1 to 128"),
+        ("DENY_STATUS", "503", "429 or 403"),
+    ] {
+        let told = refused(&[(variable, value)]);
+        assert!(told.contains(variable) && told.contains(reason), "{variable} {value:?}: {told}");
+    }
+}
+
+#[test]
+fn settings_that_are_legal_and_surely_not_meant_are_told() {
+    let advice =
+        |flags: &[&str], environment: &[(&str, &str)]| with(flags, environment).expect("legal settings").advice;
+    assert_eq!(advice(&[], &[]), [""; 0]);
+    let sound =
+        [("TRUSTED_PROXIES", "10.0.0.0/8"), ("CLIENT_IP_HEADER", "X-Real-IP"), ("CAPACITY", "5"), ("REFILL_RATE", "2")];
+    assert_eq!(advice(&[], &sound), [""; 0]);
+    assert_eq!(
+        advice(&["--window", "1m"], &[("LIMIT", "5")]),
+        [
+            "LIMIT is '5', which token-bucket does not use: its settings are CAPACITY ('10') and REFILL_RATE ('1')",
+            "--window is '1m', which token-bucket does not use: its settings are CAPACITY ('10') and REFILL_RATE ('1')",
+        ]
+    );
+    for algorithm in ["fixed-window", "sliding-window-log", "sliding-window-counter"] {
+        assert_eq!(
+            advice(&[], &[("ALGORITHM", algorithm), ("CAPACITY", "5"), ("LIMIT", "7")]),
+            [format!(
+                "CAPACITY is '5', which {algorithm} does not use: its settings are LIMIT ('7') and WINDOW ('60s')"
+            )]
+        );
+    }
+    assert_eq!(
+        advice(&[], &[("TRUSTED_PROXIES", "10.0.0.0/8,0.0.0.0/0,::/0")]),
+        ["0.0.0.0/0", "::/0"].map(|network| format!(
+            "TRUSTED_PROXIES holds {network}: everybody is trusted, so everybody can be any client by writing X-Forwarded-For"
+        ))
+    );
+    assert_eq!(
+        advice(&["--client-ip-header", "X-Real-IP"], &[]),
+        [
+            "--client-ip-header is 'X-Real-IP', but TRUSTED_PROXIES is not set: nobody is trusted, so the header is never read"
+        ]
+    );
 }

@@ -156,6 +156,10 @@ impl Response {
         Self::new(status, "text/plain; charset=utf-8", body)
     }
 
+    pub(crate) fn empty(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Cow::Borrowed("") }
+    }
+
     /// Adds a field. Values never hold text of the request, which may carry a line end.
     pub(crate) fn add(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
         self.headers.push((name, value.into()));

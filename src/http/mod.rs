@@ -1,9 +1,11 @@
 //! The HTTP service.
 //!
 //! `routes` turns a plain request value into a plain response value; `headers` knows every field's name and form;
-//! `server` is the only file that knows tiny_http.
+//! `identity` says who is counted, and `explain` how it came to that; `server` is the only file that knows tiny_http.
 
+pub mod explain;
 pub mod headers;
+pub mod identity;
 pub mod routes;
 pub mod server;
 

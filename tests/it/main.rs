@@ -3,8 +3,12 @@
 /// The real program as a process, and a raw HTTP client.
 mod support;
 
+/// `/check`, for a proxy that asks before it forwards.
+mod check;
 /// Who is kept, for how long, and how many.
 mod clients;
+/// Who is counted, through the service, and `tollgate explain`.
+mod identity;
 /// Faults that real limiters had.
 mod known_faults;
 /// The two laws and the bounds, on random histories.

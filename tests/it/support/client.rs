@@ -23,7 +23,11 @@ pub(crate) struct Reply {
 
 impl Connection {
     pub(crate) fn to(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the service accepts connections");
+        Self::of(TcpStream::connect(address).expect("the service accepts connections"))
+    }
+
+    /// A connection that was made with care, from an address of its own for one.
+    pub(crate) fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.set_nodelay(true).expect("a socket option");
         Self { stream, rest: Vec::new() }

@@ -68,6 +68,8 @@ mod decision;
 pub mod http;
 mod limiter;
 mod policy;
+#[cfg(feature = "server")]
+pub mod replay;
 pub(crate) mod store;
 
 pub use client::ClientKey;

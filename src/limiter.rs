@@ -42,7 +42,7 @@ pub struct RateLimiter {
     time: Time,
     memory: Memory,
     /// Dropped with the limiter, which stops and joins its thread.
-    _reaper: Reaper,
+    _reaper: Option<Reaper>,
 }
 
 /// One store for each shape of state, so that a client costs the numbers of its algorithm and no more.
@@ -100,7 +100,7 @@ impl RateLimiter {
 
     /// A limiter with another clock or another bound on its memory.
     pub fn builder(policies: impl Into<Policies>) -> Builder {
-        Builder { policies: policies.into(), clock: None, max_clients: MAX_CLIENTS }
+        Builder { policies: policies.into(), clock: None, max_clients: MAX_CLIENTS, reaped: true }
     }
 
     /// Lets one request of this client in, or refuses it.
@@ -179,6 +179,7 @@ pub struct Builder {
     policies: Policies,
     clock: Option<Arc<dyn Clock>>,
     max_clients: usize,
+    reaped: bool,
 }
 
 impl Builder {
@@ -197,13 +198,22 @@ impl Builder {
         self
     }
 
+    /// Keeps every client for good, without a bound and without a reaper.
+    ///
+    /// For recorded traffic: its time may go back, to where a state that was dropped would have counted.
+    #[cfg(feature = "server")]
+    pub(crate) fn keep_all(mut self) -> Self {
+        (self.max_clients, self.reaped) = (usize::MAX, false);
+        self
+    }
+
     /// The limiter.
     ///
     /// # Panics
     /// When the system cannot start a thread for the reaper.
     #[must_use]
     pub fn build(self) -> RateLimiter {
-        let Self { policies, clock, max_clients } = self;
+        let Self { policies, clock, max_clients, reaped } = self;
         let wall = |policy: &Policy| matches!(policy.rule(), Rule::FixedWindow(_) | Rule::SlidingWindowCounter(_));
         let time = Time {
             clock: clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
@@ -222,10 +232,10 @@ impl Builder {
             },
             several => Memory::Several(Arc::new(MemoryStore::new(Several::new(several), max_clients))),
         };
-        let reaper = {
+        let reaper = reaped.then(|| {
             let time = time.clone();
             in_memory!(&memory, store => Reaper::start(Arc::clone(store), move || time.now()))
-        };
+        });
         RateLimiter { policies, time, memory, _reaper: reaper }
     }
 }

@@ -1,5 +1,6 @@
 //! The program `tollgate`. It wires the rooms, owns their threads, stops them in order, and alone ends the process.
 
+use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use std::{env, io, process, thread};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tollgate::RateLimiter;
-use tollgate::config::{self, ConfigError, Explain, Serve, Task};
+use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Task};
 use tollgate::http::explain;
 use tollgate::http::routes::Service;
 use tollgate::http::server::Server;
+use tollgate::{RateLimiter, replay};
 
 /// What is wrong with the settings can be mended by whoever typed them.
 const USAGE: u8 = 2;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let done = match task {
         Task::Serve(settings) => serve(*settings),
         Task::Explain(request) => explain(&request),
+        Task::Replay(settings) => replay(&settings),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -35,6 +37,19 @@ fn main() -> ExitCode {
             eprintln!("tollgate: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn replay(settings: &Replay) -> Result<(), Box<dyn std::error::Error>> {
+    let input = if settings.file.as_os_str() == "-" {
+        replay::unpacked(io::stdin().lock())
+    } else {
+        File::open(&settings.file).and_then(replay::unpacked)
+    };
+    let input = input.map_err(|error| format!("cannot read '{}': {error}", settings.file.display()))?;
+    match replay::run(&settings.task, settings.reading, input, &mut io::stdout().lock(), &mut io::stderr().lock()) {
+        Err(error) if error.is_broken_pipe() => Ok(()),
+        done => Ok(done?),
     }
 }
 

@@ -7,6 +7,7 @@
 mod advice;
 mod identity;
 mod parse;
+mod replay;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::thread;
+use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -96,7 +98,11 @@ pub enum Task {
     Serve(Box<Serve>),
     /// Say who the client of a request would be.
     Explain(Explain),
+    /// Run recorded traffic through the algorithms.
+    Replay(Box<Replay>),
 }
+
+pub use replay::Replay;
 
 /// The settings of the service, each room's apart.
 pub struct Serve {
@@ -147,6 +153,7 @@ pub fn read(
         None => serve(&Raw { matches: &matches, environment: &environment }),
         Some(("serve", matches)) => serve(&Raw { matches, environment: &environment }),
         Some(("explain", matches)) => identity::explain(&Raw { matches, environment: &environment }),
+        Some(("replay", matches)) => replay::read(&Raw { matches, environment: &environment }),
         Some((other, _)) => unreachable!("{other} is not a subcommand of command()"),
     }
 }
@@ -162,6 +169,7 @@ fn command() -> Command {
         .args(serve())
         .subcommand(Command::new("serve").about("Run the HTTP service (the default)").args(serve()))
         .subcommand(identity::command())
+        .subcommand(replay::command())
 }
 
 fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
@@ -208,41 +216,70 @@ fn default_workers() -> usize {
 
 /// The limits: those of `POLICIES`, or the one of the single settings.
 fn policies(raw: &Raw<'_>) -> Result<Policies, ConfigError> {
-    let algorithm = raw.read(POLICY, "ALGORITHM", parse::algorithm)?;
-    let capacity = raw.read(POLICY, "CAPACITY", parse::quota)?;
-    let (tokens, period) = raw.read(POLICY, "REFILL_RATE", parse::rate)?;
-    let limit = raw.read(POLICY, "LIMIT", parse::quota)?;
-    let window = raw.read(POLICY, "WINDOW", parse::window)?;
-    if let Some(given) = raw.given("POLICIES")? {
-        for single in &POLICY[..POLICY.len() - 1] {
-            if let Some(other) = raw.given(single.variable)? {
-                return Err(ConfigError::Setting(format!(
-                    "{} is '{}', but {} names the limits: drop one of the two",
-                    other.name,
-                    other.shown(),
-                    given.name
-                )));
-            }
-        }
-        return parse::policies(&given.text).map_err(|problem| given.problem(&problem));
+    let single = Single::read(raw)?;
+    match several(raw)? {
+        Some(policies) => Ok(policies),
+        None => single.policy(raw, single.algorithm).map(Policies::from),
     }
-    let policy = match algorithm {
-        Algorithm::TokenBucket => Policy::token_bucket(capacity, tokens, period),
-        Algorithm::FixedWindow => Policy::fixed_window(limit, window),
-        Algorithm::SlidingWindowLog => Policy::sliding_window_log(limit, window),
-        Algorithm::SlidingWindowCounter => Policy::sliding_window_counter(limit, window),
-    };
-    let pair = if algorithm == Algorithm::TokenBucket { ["CAPACITY", "REFILL_RATE"] } else { ["LIMIT", "WINDOW"] };
-    policy.map(Policies::from).map_err(|error: PolicyError| {
-        let shown = |variable| raw.shown(POLICY, variable);
-        ConfigError::Setting(format!(
-            "{} '{}' and {} '{}' do not go together for {algorithm}: {error}",
-            pair[0],
-            shown(pair[0]),
-            pair[1],
-            shown(pair[1])
-        ))
-    })
+}
+
+/// The limits of `POLICIES`, if it is set. Then none of the single settings may be.
+fn several(raw: &Raw<'_>) -> Result<Option<Policies>, ConfigError> {
+    let Some(given) = raw.given("POLICIES")? else { return Ok(None) };
+    for single in &POLICY[..POLICY.len() - 1] {
+        if let Some(other) = raw.given(single.variable)? {
+            return Err(ConfigError::Setting(format!(
+                "{} is '{}', but {} names the limits: drop one of the two",
+                other.name,
+                other.shown(),
+                given.name
+            )));
+        }
+    }
+    parse::policies(&given.text).map(Some).map_err(|problem| given.problem(&problem))
+}
+
+/// The settings of a single limit.
+struct Single {
+    algorithm: Algorithm,
+    capacity: u64,
+    refill: (u64, Duration),
+    limit: u64,
+    window: Duration,
+}
+
+impl Single {
+    fn read(raw: &Raw<'_>) -> Result<Self, ConfigError> {
+        Ok(Self {
+            algorithm: raw.read(POLICY, "ALGORITHM", parse::algorithm)?,
+            capacity: raw.read(POLICY, "CAPACITY", parse::quota)?,
+            refill: raw.read(POLICY, "REFILL_RATE", parse::rate)?,
+            limit: raw.read(POLICY, "LIMIT", parse::quota)?,
+            window: raw.read(POLICY, "WINDOW", parse::window)?,
+        })
+    }
+
+    /// The limit that these settings make with an algorithm.
+    fn policy(&self, raw: &Raw<'_>, algorithm: Algorithm) -> Result<Policy, ConfigError> {
+        let Self { capacity, refill: (tokens, period), limit, window, .. } = *self;
+        let policy = match algorithm {
+            Algorithm::TokenBucket => Policy::token_bucket(capacity, tokens, period),
+            Algorithm::FixedWindow => Policy::fixed_window(limit, window),
+            Algorithm::SlidingWindowLog => Policy::sliding_window_log(limit, window),
+            Algorithm::SlidingWindowCounter => Policy::sliding_window_counter(limit, window),
+        };
+        let pair = if algorithm == Algorithm::TokenBucket { ["CAPACITY", "REFILL_RATE"] } else { ["LIMIT", "WINDOW"] };
+        policy.map_err(|error: PolicyError| {
+            let shown = |variable| raw.shown(POLICY, variable);
+            ConfigError::Setting(format!(
+                "{} '{}' and {} '{}' do not go together for {algorithm}: {error}",
+                pair[0],
+                shown(pair[0]),
+                pair[1],
+                shown(pair[1])
+            ))
+        })
+    }
 }
 
 /// The raw settings of one command.

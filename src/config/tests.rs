@@ -10,7 +10,7 @@ fn with(flags: &[&str], environment: &[(&str, &str)]) -> Result<Serve, String> {
     let arguments = std::iter::once("tollgate").chain(flags.iter().copied()).map(OsString::from);
     match read(arguments, |variable| environment.get(variable).map(OsString::from)) {
         Ok(Task::Serve(serve)) => Ok(*serve),
-        Ok(Task::Explain(_)) => panic!("{flags:?} is not serve"),
+        Ok(Task::Explain(_) | Task::Replay(_)) => panic!("{flags:?} is not serve"),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -1,0 +1,121 @@
+//! Replay: what a limit would have done to recorded traffic.
+//!
+//! The limiter that serves is asked about every request of the past, with a clock that shows the time of the request. No
+//! waiting, no reaper: time in a log may go back, to where a state that was dropped would have counted. One pass, so that
+//! standard input does; memory grows with the number of clients, not of requests.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `lines` | bytes into lines, unpacked, of bounded length |
+//! | `input`, `trace`, `access_log` | lines into requests, or into what is wrong with them |
+//! | `clients` | names into numbers |
+//! | `run` | every request once, and a word about lines that are none |
+//! | `decisions` | a line of CSV for each request |
+//! | `report` | totals of several limits over the same requests, side by side |
+
+mod access_log;
+mod clients;
+mod decisions;
+mod input;
+mod lines;
+mod report;
+mod run;
+mod trace;
+
+use std::fmt;
+use std::io::{self, BufWriter, Read, Write};
+
+use crate::policy::Policies;
+
+pub use input::Format;
+pub use lines::unpacked;
+pub use report::{Form, Report, Row};
+pub use run::Reading;
+
+/// What is made of the traffic.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// What these policies together say about each request, as CSV.
+    Decisions(Policies),
+    /// What several limits would have done, in totals.
+    Report(Report),
+}
+
+/// Reads `input` to its end and writes to `out` what the task asks for; `err` gets what is to be said about the input.
+///
+/// # Errors
+/// When the input cannot be read, the output cannot be written, or there is no request in lines that are not empty; with
+/// [`Reading::strict`], at the first line that is no request. What was decided before is written all the same.
+pub fn run(
+    task: &Task,
+    reading: Reading,
+    input: impl Read,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), ReplayError> {
+    let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, out);
+    let done = match task {
+        Task::Decisions(policies) => decisions::write(policies, reading, input, &mut out, err),
+        Task::Report(report) => report.write(reading, input, &mut out, err),
+    };
+    let flushed = out.flush().map_err(ReplayError::Write);
+    done.and(flushed)
+}
+
+/// Written at once.
+const OUTPUT_BUFFER: usize = 64 * 1024;
+
+/// Why a replay ended early.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The input cannot be read on.
+    Read(io::Error),
+    /// The output cannot be written.
+    Write(io::Error),
+    /// A line is no request, and the reading is strict.
+    Line {
+        /// The number of the line, from 1.
+        number: u64,
+        /// What it says and what is accepted.
+        problem: String,
+    },
+    /// There are lines, and none of them is a request.
+    NoRequests {
+        /// How many lines.
+        skipped: u64,
+    },
+    /// More clients than there are numbers for.
+    TooManyClients,
+}
+
+impl ReplayError {
+    /// Whether the reader of the output has gone, as `head` does when it has seen enough.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => write!(f, "the input cannot be read on: {error}"),
+            Self::Write(error) => write!(f, "the output cannot be written: {error}"),
+            Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
+            Self::NoRequests { skipped } => write!(
+                f,
+                "none of {skipped} lines is a request; accepted are time,client[,cost] and the common and combined log formats"
+            ),
+            Self::TooManyClients => write!(f, "the input has more than {} clients", u32::MAX),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read(error) | Self::Write(error) => Some(error),
+            Self::Line { .. } | Self::NoRequests { .. } | Self::TooManyClients => None,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The way through the input: every line once, in order, and a word on standard error about those that are no requests.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use super::ReplayError;
+use super::clients::Clients;
+use super::input::{Format, Request, Requests};
+
+/// So many lines that are no requests are shown one by one; after that they are only counted.
+const SHOWN: u64 = 5;
+
+/// The progress is looked at once in so many lines, because asking the time costs as much as a line.
+const PROGRESS_LINES: u64 = 1 << 16;
+
+/// The pause between two words about the progress, and the time for which none is needed.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
+
+/// How the input is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// The format; told by the content when not given.
+    pub format: Option<Format>,
+    /// Whether the first line that is no request ends it all.
+    pub strict: bool,
+    /// In access logs, IPv6 addresses that share so many leading bits are one client.
+    pub ipv6_prefix: u8,
+    /// Whether to tell the progress, when it takes long, on standard error.
+    pub progress: bool,
+}
+
+/// Shows every request of `input` to `visit`, with the number of its client, and returns all clients.
+pub(super) fn each(
+    reading: Reading,
+    input: impl Read,
+    err: &mut dyn Write,
+    mut visit: impl FnMut(u32, &Request<'_>) -> Result<(), ReplayError>,
+) -> Result<Clients, ReplayError> {
+    let mut clients = Clients::new(reading.ipv6_prefix);
+    let mut requests = Requests::new(input, reading.format);
+    let mut found = false;
+    let mut skipped = 0;
+    let mut progress = Progress { on: reading.progress, begun: Instant::now(), told: Instant::now(), shown: false };
+    while requests.advance().map_err(ReplayError::Read)? {
+        let line = requests.number();
+        if line.is_multiple_of(PROGRESS_LINES) {
+            progress.tell(line, err);
+        }
+        match requests.request() {
+            None => {}
+            Some(Ok(request)) => {
+                found = true;
+                let client = match request.format {
+                    Format::Trace => clients.of(&request.client),
+                    Format::AccessLog => clients.of_address(&request.client),
+                };
+                visit(client.ok_or(ReplayError::TooManyClients)?, &request)?;
+            }
+            Some(Err(problem)) if reading.strict => {
+                progress.clear(err);
+                return Err(ReplayError::Line { number: line, problem: problem.to_string() });
+            }
+            Some(Err(problem)) => {
+                skipped += 1;
+                if skipped <= SHOWN {
+                    progress.clear(err);
+                    say(err, format_args!("line {line}: {problem}"));
+                }
+            }
+        }
+    }
+    progress.clear(err);
+    match (found, skipped) {
+        (false, 0) => say(err, format_args!("the input has no requests")),
+        (false, skipped) => return Err(ReplayError::NoRequests { skipped }),
+        (true, 0) => {}
+        (true, 1) => say(err, format_args!("1 line is no request and was skipped")),
+        (true, skipped) => say(err, format_args!("{skipped} lines are no requests and were skipped")),
+    }
+    Ok(clients)
+}
+
+/// A line on standard error. Nobody may be there to read it, which is no reason to stop.
+fn say(err: &mut dyn Write, message: fmt::Arguments<'_>) {
+    let _ = writeln!(err, "tollgate: {message}");
+}
+
+/// One line on a terminal, written over and over.
+struct Progress {
+    on: bool,
+    begun: Instant,
+    told: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    fn tell(&mut self, lines: u64, err: &mut dyn Write) {
+        if self.on && self.told.elapsed() >= PROGRESS_PAUSE {
+            let seconds = self.begun.elapsed().as_secs_f64();
+            let _ = write!(err, "\r{lines} lines in {seconds:.0} s");
+            let _ = err.flush();
+            (self.told, self.shown) = (Instant::now(), true);
+        }
+    }
+
+    /// Makes the line empty again, for what comes next.
+    fn clear(&mut self, err: &mut dyn Write) {
+        if self.shown {
+            let _ = write!(err, "\r\x1b[K");
+            self.shown = false;
+        }
+    }
+}

@@ -1,4 +1,4 @@
-.PHONY: help run test check
+.PHONY: help run test check bench
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,3 +16,6 @@ check: ## Check format, lints, documentation, and the library without its featur
 	cargo clippy --locked --all-targets --all-features -- -D warnings
 	cargo clippy --locked --no-default-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
+
+bench: ## Measure decisions beside governor, and the service beside bare tiny_http (needs wrk and curl)
+	cargo bench --locked --bench decisions --bench http

@@ -104,7 +104,7 @@ fn the_settings_of_the_readme_are_those_of_the_help() {
     for row in readme.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let name = cells[0].trim_matches('`');
-        if name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') && cells.len() == 3 {
+        if name.chars().all(|c| matches!(c, 'A'..='Z' | '0'..='9' | '_')) && cells.len() == 3 {
             let default = cells[1].strip_prefix('`').and_then(|cell| cell.strip_suffix('`'));
             told.insert(name.to_owned(), default.map(str::to_owned));
         }

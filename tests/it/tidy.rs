@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::support::service::command;
 
 /// The rooms from the ground up: a room uses only what stands before it. Those of one line do not know each other.
-const ROOMS: &[&[&str]] =
-    &[&["clock"], &["policy", "decision", "client"], &["algorithm"], &["store"], &["limiter"], &["http"], &["config"]];
+const ROOMS: &[&[&str]] = &[
+    &["clock"],
+    &["policy", "decision", "client"],
+    &["algorithm"],
+    &["store"],
+    &["limiter"],
+    &["http", "replay"],
+    &["config"],
+];
 
 /// The only places that name these crates.
 const FOREIGN: &[(&str, &str)] = &[("tiny_http", "src/http/server")];

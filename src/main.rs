@@ -8,7 +8,7 @@ use std::{env, io, process, thread};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Task};
+use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Source, Task};
 use tollgate::http::explain;
 use tollgate::http::routes::Service;
 use tollgate::http::server::Server;
@@ -41,12 +41,13 @@ fn main() -> ExitCode {
 }
 
 fn replay(settings: &Replay) -> Result<(), Box<dyn std::error::Error>> {
-    let input = if settings.file.as_os_str() == "-" {
-        replay::unpacked(io::stdin().lock())
-    } else {
-        File::open(&settings.file).and_then(replay::unpacked)
-    };
-    let input = input.map_err(|error| format!("cannot read '{}': {error}", settings.file.display()))?;
+    let input = match &settings.source {
+        Source::Generated(traffic) => replay::unpacked(io::Cursor::new(traffic.trace())),
+        Source::File(file) if file.as_os_str() == "-" => replay::unpacked(io::stdin().lock()),
+        Source::File(file) => File::open(file)
+            .and_then(replay::unpacked)
+            .map_err(|error| io::Error::new(error.kind(), format!("'{}' cannot be read: {error}", file.display()))),
+    }?;
     match replay::run(&settings.task, settings.reading, input, &mut io::stdout().lock(), &mut io::stderr().lock()) {
         Err(error) if error.is_broken_pipe() => Ok(()),
         done => Ok(done?),

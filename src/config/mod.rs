@@ -102,7 +102,7 @@ pub enum Task {
     Replay(Box<Replay>),
 }
 
-pub use replay::Replay;
+pub use replay::{Replay, Source};
 
 /// The settings of the service, each room's apart.
 pub struct Serve {

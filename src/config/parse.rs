@@ -103,7 +103,7 @@ fn policy(part: &str) -> Result<Policy, String> {
 }
 
 /// Plain digits, without a sign, that fit 64 bits.
-fn digits(text: &str) -> Option<u64> {
+pub(super) fn digits(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok())?
 }

@@ -12,14 +12,20 @@
 //! | `run` | every request once, and a word about lines that are none |
 //! | `decisions` | a line of CSV for each request |
 //! | `report` | totals of several limits over the same requests, side by side |
+//! | `suggest` | the smallest limit that would have refused hardly anybody |
+//! | `generate` | traffic for those who have none |
+//! | `columns` | text in columns |
 
 mod access_log;
 mod clients;
+mod columns;
 mod decisions;
+mod generate;
 mod input;
 mod lines;
 mod report;
 mod run;
+mod suggest;
 mod trace;
 
 use std::fmt;
@@ -27,10 +33,12 @@ use std::io::{self, BufWriter, Read, Write};
 
 use crate::policy::Policies;
 
+pub use generate::{Pattern, Traffic};
 pub use input::Format;
 pub use lines::unpacked;
 pub use report::{Form, Report, Row};
 pub use run::Reading;
+pub use suggest::{Share, Suggest};
 
 /// What is made of the traffic.
 #[derive(Clone, Debug)]
@@ -39,6 +47,8 @@ pub enum Task {
     Decisions(Policies),
     /// What several limits would have done, in totals.
     Report(Report),
+    /// The smallest limits that would have refused hardly anybody.
+    Suggest(Suggest),
 }
 
 /// Reads `input` to its end and writes to `out` what the task asks for; `err` gets what is to be said about the input.
@@ -57,6 +67,7 @@ pub fn run(
     let done = match task {
         Task::Decisions(policies) => decisions::write(policies, reading, input, &mut out, err),
         Task::Report(report) => report.write(reading, input, &mut out, err),
+        Task::Suggest(suggest) => suggest.write(reading, input, &mut out, err),
     };
     let flushed = out.flush().map_err(ReplayError::Write);
     done.and(flushed)

@@ -89,8 +89,11 @@ fn bare(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     (text.trim_ascii(), None)
 }
 
+/// A name, and what follows its comma.
+type Quoted<'a> = (Cow<'a, [u8]>, Option<&'a [u8]>);
+
 /// A field in quotes, where two quotes stand for one, and what follows its comma.
-fn quoted(text: &[u8]) -> Result<(Cow<'_, [u8]>, Option<&[u8]>), Problem<'_>> {
+fn quoted(text: &[u8]) -> Result<Quoted<'_>, Problem<'_>> {
     let problem = Problem { what: "client", given: text, accepted: "a name, or one in quotes with its quotes doubled" };
     let inside = &text[1..];
     let mut end = 0;

@@ -13,6 +13,10 @@ mod identity;
 mod known_faults;
 /// The two laws and the bounds, on random histories.
 mod laws;
+/// Recorded traffic: the program as a process.
+mod replay;
+/// What a replay counts, against a naive count.
+mod replay_report;
 /// The service over sockets: routes, methods, and what an answer carries.
 mod service;
 /// Many threads on one limiter.

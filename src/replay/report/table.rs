@@ -8,6 +8,7 @@ use super::{Report, Row, Tally, Totals};
 use crate::algorithm::{fixed_window, sliding_window_counter, token_bucket};
 use crate::policy::Rule;
 use crate::replay::clients::Clients;
+use crate::replay::columns::{align, shown};
 
 /// So many of the clients that were refused most are named.
 const NAMED: usize = 10;
@@ -99,29 +100,11 @@ pub(super) fn write(report: &Report, totals: &Totals, clients: &Clients, out: &m
     let mut rows = vec![vec!["client".to_owned(), "requests".to_owned()]];
     rows[0].extend(report.rows.iter().map(|row| row.name.clone()));
     rows.extend(named.into_iter().map(|Named { client, requests, refused }| {
-        // A name out of a log may hold anything, and this goes to a terminal.
-        let shown = client.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] });
-        let mut row = vec![shown.collect(), requests.to_string()];
+        let mut row = vec![shown(&client), requests.to_string()];
         row.extend(refused.iter().map(u64::to_string));
         row
     }));
     align(&rows, 1, out)
-}
-
-/// Columns as wide as their widest value; the first few hold words and begin at the left, the others hold numbers.
-fn align(rows: &[Vec<String>], words: usize, out: &mut dyn Write) -> io::Result<()> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
-            let gap = if column == 0 { "" } else { "  " };
-            line += &if column < words { format!("{gap}{text:<width$}") } else { format!("{gap}{text:>width$}") };
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
 }
 
 fn lines<'a>(report: &'a Report, totals: &Totals) -> Vec<Line<'a>> {

@@ -1,0 +1,264 @@
+//! `tollgate replay` as a process: what it prints, what it says about bad input, and how it ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+/// The program with these settings, and nothing else in its environment.
+fn replay(settings: &[(&str, &str)], arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.env_clear().envs(settings.iter().copied()).arg("replay").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it over an input and waits for its end.
+fn run(settings: &[(&str, &str)], arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = replay(settings, arguments).arg("-").spawn().expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a piped standard input");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            // It may end before it has read all.
+            let _ = stdin.write_all(input);
+        });
+        child.wait_with_output().expect("the program ends")
+    })
+}
+
+/// What it printed, if all went well and nothing was to be said.
+fn printed(output: &Output) -> &str {
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said(output), "");
+    str::from_utf8(&output.stdout).expect("text")
+}
+
+fn said(output: &Output) -> &str {
+    str::from_utf8(&output.stderr).expect("text")
+}
+
+fn vectors() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    fs::read_dir(folder).expect("the histories are there").map(|file| file.expect("a directory entry").path()).collect()
+}
+
+/// The settings in a line like `# policy: fixed-window limit=10 window_us=60000000`.
+fn settings(policy: &str) -> Vec<(&str, String)> {
+    let (algorithm, numbers) = policy.strip_prefix("# policy: ").expect("a policy").split_once(' ').expect("numbers");
+    let number = |name: &str| -> u64 {
+        let number = numbers.split(' ').find_map(|number| number.strip_prefix(name)?.strip_prefix('='));
+        number.expect("a setting").parse().expect("a number")
+    };
+    let ms = |name| format!("{}ms", number(name) / 1_000);
+    let mut settings = vec![("ALGORITHM", algorithm.to_owned())];
+    if algorithm == "token-bucket" {
+        settings.push(("CAPACITY", number("capacity").to_string()));
+        settings.push(("REFILL_RATE", format!("{}/{}", number("tokens"), ms("period_us"))));
+    } else {
+        settings.push(("LIMIT", number("limit").to_string()));
+        settings.push(("WINDOW", ms("window_us")));
+    }
+    settings
+}
+
+#[test]
+fn every_history_comes_out_byte_for_byte() {
+    let vectors = vectors();
+    assert_eq!(vectors.len(), 12, "a history is missing");
+    for path in vectors {
+        let text = fs::read_to_string(&path).expect("a history is text");
+        let (policy, history) = text.split_once('\n').expect("two lines");
+        let settings = settings(policy);
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let first_three = |line: &str| -> String {
+            let fields: Vec<&str> = line.split(',').take(3).collect();
+            fields.join(",") + "\n"
+        };
+        let requests: String = history.lines().skip(1).map(first_three).collect();
+        // The columns that a request has, and the whole file with the names above its columns.
+        for input in [&requests, &text] {
+            let output = run(&settings, &["--decisions", "--strict"], input.as_bytes());
+            assert!(printed(&output) == history, "{} with {settings:?}", path.display());
+        }
+    }
+}
+
+/// Lines whose amounts are below zero, no number, and beyond 32 bits.
+const ODD_COSTS: &str = "0,a\n1,a,-1\n2,a,abc\n3,a,4294967296\n4,a,0\n5,a\n";
+
+#[test]
+fn odd_costs_are_no_requests_and_a_cost_above_the_limit_never_passes() {
+    let settings = [("LIMIT", "10"), ("WINDOW", "60s")];
+    let output = run(&settings, &["--decisions", "--algorithm", "fixed-window"], ODD_COSTS.as_bytes());
+    assert!(output.status.success());
+    assert_eq!(
+        str::from_utf8(&output.stdout).expect("text"),
+        "time,client,cost,outcome,remaining,retry_after_us,reset_after_us\n\
+         0,a,1,allowed,9,,60000000\n\
+         3,a,4294967296,never,9,,59999997\n\
+         4,a,0,allowed,9,,59999996\n\
+         5,a,1,allowed,8,,59999995\n"
+    );
+    assert_eq!(
+        said(&output),
+        "tollgate: line 2: cost is '-1'; accepted is a whole number from 0\n\
+         tollgate: line 3: cost is 'abc'; accepted is a whole number from 0\n\
+         tollgate: 2 lines are no requests and were skipped\n"
+    );
+}
+
+#[test]
+fn strict_stops_at_the_first_line_that_is_no_request() {
+    let output = run(&[], &["--decisions", "--strict"], ODD_COSTS.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output), "tollgate: line 2: cost is '-1'; accepted is a whole number from 0\n");
+    let lines = str::from_utf8(&output.stdout).expect("text").lines().count();
+    assert_eq!(lines, 2, "the names and what was decided before");
+    let output = run(&[], &["--strict"], ODD_COSTS.as_bytes());
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "no report of half the input");
+}
+
+#[test]
+fn of_many_lines_that_are_no_requests_the_first_few_are_shown_and_all_are_counted() {
+    let input = "0,a\n".to_owned() + &"x\n".repeat(1_000);
+    let output = run(&[], &["--decisions"], input.as_bytes());
+    assert!(output.status.success());
+    let said: Vec<&str> = said(&output).lines().collect();
+    assert_eq!(said.len(), 6);
+    assert!(said[4].starts_with("tollgate: line 6: "), "{said:?}");
+    assert_eq!(said[5], "tollgate: 1000 lines are no requests and were skipped");
+}
+
+#[test]
+fn an_input_without_requests_is_an_error_only_when_it_has_lines() {
+    for empty in ["", "\n\n", "# nothing today\n", "time,client\n"] {
+        let output = run(&[], &["--decisions"], empty.as_bytes());
+        assert!(output.status.success());
+        assert_eq!(said(&output), "tollgate: the input has no requests\n");
+        assert!(run(&[], &[], empty.as_bytes()).status.success());
+    }
+    let noise: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for arguments in [&["--decisions"][..], &[], &["--json"], &["--format", "trace"], &["--format", "access-log"]] {
+        let output = run(&[], arguments, &noise);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = said(&output);
+        assert!(said.lines().last().is_some_and(|last| last.contains("is a request")), "{said}");
+        assert!(said.lines().all(|line| line.len() < 1_000), "lines for people");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_by_its_name() {
+    let missing = "/nowhere/access.log";
+    for (path, status) in [(missing, 1), (env!("CARGO_MANIFEST_DIR"), 1)] {
+        let output = replay(&[], &[path]).output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(status));
+        assert!(said(&output).contains(path), "{}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_stop_it_before_it_reads() {
+    for (settings, arguments, named) in [
+        (&[("LIMIT", "0")][..], &["-"][..], "LIMIT is '0'"),
+        (&[], &["--window", "1w", "-"], "--window is '1w'"),
+        (&[], &["--format", "json", "-"], "--format is 'json'"),
+        (&[], &["--limit", "20000000", "-"], "sliding-window-log"),
+        (&[], &["--decisions", "--json", "-"], "--json"),
+        (&[], &[], "<FILE>"),
+        (&[], &["--nonsense", "-"], "--nonsense"),
+        (&[("POLICIES", "a=fixed-window:1/1s"), ("LIMIT", "5")], &["-"], "POLICIES"),
+    ] {
+        let output = replay(settings, arguments).output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(2), "{settings:?} {arguments:?}");
+        assert!(said(&output).contains(named), "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let input: String = (0..200_000).map(|time| format!("{time},a\n")).collect();
+    let mut child = replay(&[], &["--decisions", "-"]).spawn().expect("the program starts");
+    let (mut stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = stdin.write_all(input.as_bytes());
+        });
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("time,"));
+    });
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(said, "");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// A log of one second: one client comes 12 times from one IPv6 network, another once.
+fn access_log() -> String {
+    let line =
+        |client: String| format!("{client} - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 5 \"-\" \"-\"\n");
+    let mut log: String = (1..=12).map(|host| line(format!("2001:db8::{host}"))).collect();
+    log += &line("203.0.113.7".into());
+    log
+}
+
+#[test]
+fn an_access_log_is_told_by_its_content_packed_or_not() {
+    let log = access_log();
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packer.write_all(log.as_bytes()).expect("memory takes it");
+    let packed = packer.finish().expect("memory takes it");
+    let plain = run(&[("LIMIT", "10")], &["--decisions", "--algorithm", "fixed-window"], log.as_bytes());
+    let lines: Vec<&str> = printed(&plain).lines().collect();
+    assert_eq!(lines.len(), 14);
+    assert_eq!(lines[10], "971211336000000,2001:db8::10,1,allowed,0,,24000000");
+    assert_eq!(lines[11], "971211336000000,2001:db8::11,1,refused,0,24000000,24000000");
+    assert_eq!(lines[13], "971211336000000,203.0.113.7,1,allowed,9,,24000000");
+    let unpacked = run(&[("LIMIT", "10")], &["--decisions", "--algorithm", "fixed-window"], &packed);
+    assert_eq!(printed(&unpacked), printed(&plain));
+    let cut = run(&[], &["--decisions"], &packed[..packed.len() - 9]);
+    assert_eq!(cut.status.code(), Some(1));
+    assert!(said(&cut).contains("cannot be read on"), "{}", said(&cut));
+}
+
+#[test]
+fn the_table_has_a_row_for_each_algorithm_and_names_who_was_refused_most() {
+    let log = access_log();
+    let output = run(&[("LIMIT", "10"), ("CAPACITY", "11")], &[], log.as_bytes());
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = printed(&output).lines().map(fields).collect();
+    assert_eq!(lines[2][..10], ["token-bucket", "11:1/1s", "13", "12", "1", "2", "1", "11", "7.692%", "0.000%"]);
+    assert_eq!(lines[3], ["fixed-window", "10/60s", "13", "11", "2", "2", "1", "10", "0.000%", "0.000%", "32"]);
+    assert_eq!(lines[4], ["sliding-window-log", "10/60s", "13", "11", "2", "2", "1", "10", "0.000%", "0.000%", "88"]);
+    assert_eq!(lines[5][0], "sliding-window-counter");
+    assert_eq!(lines[9], ["2001:db8::/64", "12", "1", "2", "2", "2"]);
+    assert_eq!(lines.len(), 10);
+}
+
+#[test]
+fn several_policies_are_a_row_each_and_one_together() {
+    let policies = "burst=token-bucket:3:1/1s;minute=sliding-window-counter:5/1m";
+    let input: String = (0..8).map(|n| format!("{},a\n", n * 500_000)).collect();
+    let output = run(&[("POLICIES", policies)], &["--json"], input.as_bytes());
+    let report: Value = serde_json::from_str(printed(&output)).expect("JSON");
+    let rows: Vec<(&str, u64)> = report["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| (row["name"].as_str().expect("a name"), row["allowed"].as_u64().expect("a number")))
+        .collect();
+    // 3 at once and one a second; 5 a minute; both.
+    assert_eq!(rows, [("burst", 6), ("minute", 5), ("all together", 5)]);
+    assert!(report["rows"][0]["wrongly_let_in"].is_null(), "no log stands for a bucket");
+    assert_eq!(report["rows"][1]["wrongly_let_in"], 0);
+    let output = run(&[("POLICIES", policies)], &["--decisions"], b"0,a,2\n0,a,2\n0,a,6\n");
+    let lines: Vec<&str> = printed(&output).lines().skip(1).collect();
+    assert_eq!(lines[0], "0,a,2,allowed,1,,120000000");
+    assert_eq!(lines[1], "0,a,2,refused,1,1000000,120000000");
+    assert_eq!(lines[2], "0,a,6,never,1,,120000000");
+}

@@ -75,3 +75,4 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use decision::{Decision, Outcome, Verdict};
 pub use limiter::{Builder, Clients, RateLimiter};
 pub use policy::{Algorithm, MAX_LOG_LIMIT, MAX_POLICIES, MAX_SPAN, Policies, Policy, PolicyError};
+pub use store::{OnStoreError, StoreCalls, StoreState};

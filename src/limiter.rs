@@ -13,6 +13,7 @@ use crate::decision::Decision;
 use crate::policy::{FixedWindow, Policies, Policy, Rule, SlidingWindowLog, TokenBucket};
 use crate::store::memory::MemoryStore;
 use crate::store::reaper::Reaper;
+use crate::store::{StoreCalls, StoreState};
 
 /// The most clients whose state is kept, unless the builder is told otherwise.
 const MAX_CLIENTS: usize = 1_000_000;
@@ -34,6 +35,7 @@ const MAX_CLIENTS: usize = 1_000_000;
 ///     Outcome::Allowed => println!("come in"),
 ///     Outcome::Refused { retry_after } => println!("come back in {retry_after:?}"),
 ///     Outcome::Never => println!("that is more than the whole quota"),
+///     Outcome::Unavailable { .. } => println!("a limiter in memory never says this"),
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -136,6 +138,18 @@ impl RateLimiter {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Whether decisions come from the memory of this process or from a shared store, and whether that one answers.
+    #[must_use]
+    pub fn store_state(&self) -> StoreState {
+        StoreState::Memory
+    }
+
+    /// What a shared store was asked.
+    #[must_use]
+    pub fn store_calls(&self) -> StoreCalls {
+        StoreCalls::default()
     }
 
     /// What the map of clients is doing.

@@ -28,6 +28,7 @@ fn every_row_of_every_history_is_decided_as_the_model_did() {
                 Outcome::Allowed => ("allowed", String::new()),
                 Outcome::Refused { retry_after } => ("refused", retry_after.as_micros().to_string()),
                 Outcome::Never => ("never", String::new()),
+                Outcome::Unavailable { .. } => unreachable!("memory always answers"),
             };
             let got = format!(
                 "{},{},{},{outcome},{},{retry_after},{}",

@@ -115,6 +115,11 @@ impl Decision {
         Self { verdicts: SmallVec::new(), unavailable: true }
     }
 
+    #[cfg(feature = "redis")]
+    pub(crate) fn verdicts_mut(&mut self) -> &mut [Verdict] {
+        &mut self.verdicts
+    }
+
     /// Whether the request may pass: every policy lets it in, or it is refused with the longest of their waits.
     #[must_use]
     pub fn outcome(&self) -> Outcome {

@@ -5,6 +5,8 @@
 
 pub(crate) mod memory;
 pub(crate) mod reaper;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 
 /// What a limiter with a shared store does while that store does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

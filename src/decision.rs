@@ -20,6 +20,11 @@ pub enum Outcome {
     },
     /// The cost is above the whole quota: no wait helps. Nothing was spent.
     Never,
+    /// The shared store does not answer, and the limiter was told to let nobody in meanwhile.
+    Unavailable {
+        /// When it is worth asking again. A guess, not a promise.
+        retry_after: Duration,
+    },
 }
 
 /// What one policy says about one request.
@@ -76,26 +81,51 @@ impl Verdict {
     }
 }
 
+/// About the time in which a store that is back is noticed.
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(1);
+
 /// The answer to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
+    /// Empty when it was made without knowing what the client has spent.
     verdicts: SmallVec<[Verdict; 1]>,
+    unavailable: bool,
 }
 
 impl Decision {
     pub(crate) fn one(verdict: Verdict) -> Self {
-        Self { verdicts: smallvec![verdict] }
+        Self { verdicts: smallvec![verdict], unavailable: false }
     }
 
     /// All or nothing. The caller reports what was not spent: when one refuses, the others say what is there without it.
     pub(crate) fn all(verdicts: SmallVec<[Verdict; 1]>) -> Self {
         debug_assert!(!verdicts.is_empty(), "a limiter has at least one policy");
-        Self { verdicts }
+        Self { verdicts, unavailable: false }
+    }
+
+    /// Let in without asking anybody.
+    #[cfg(feature = "redis")]
+    pub(crate) fn unasked() -> Self {
+        Self { verdicts: SmallVec::new(), unavailable: false }
+    }
+
+    /// Kept out without asking anybody.
+    #[cfg(feature = "redis")]
+    pub(crate) fn unavailable() -> Self {
+        Self { verdicts: SmallVec::new(), unavailable: true }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn verdicts_mut(&mut self) -> &mut [Verdict] {
+        &mut self.verdicts
     }
 
     /// Whether the request may pass: every policy lets it in, or it is refused with the longest of their waits.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
+        if self.unavailable {
+            return Outcome::Unavailable { retry_after: UNAVAILABLE_FOR };
+        }
         let mut longest = None;
         for verdict in &self.verdicts {
             match verdict.outcome {
@@ -113,19 +143,21 @@ impl Decision {
     /// Whether the request was let in.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.outcome == Ruling::Allowed)
+        !self.unavailable && self.verdicts.iter().all(|verdict| verdict.outcome == Ruling::Allowed)
     }
 
-    /// The exact wait of a refusal; `None` when the request was let in, and when no wait helps.
+    /// The exact wait of a refusal; `None` when the request was let in, when no wait helps, and when nobody knows.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome() {
             Outcome::Refused { retry_after } => Some(retry_after),
-            Outcome::Allowed | Outcome::Never => None,
+            Outcome::Allowed | Outcome::Never | Outcome::Unavailable { .. } => None,
         }
     }
 
     /// What each policy says, in the order in which the limiter was given them.
+    ///
+    /// Empty when the shared store does not answer and the limiter was told to let everybody in, or nobody.
     #[must_use]
     pub fn verdicts(&self) -> &[Verdict] {
         &self.verdicts

@@ -77,3 +77,6 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use decision::{Decision, Outcome, Verdict};
 pub use limiter::{Builder, Clients, RateLimiter};
 pub use policy::{Algorithm, MAX_LOG_LIMIT, MAX_POLICIES, MAX_SPAN, Policies, Policy, PolicyError};
+#[cfg(feature = "redis")]
+pub use store::redis::{Redis, RedisError};
+pub use store::{OnStoreError, StoreCalls, StoreState};

@@ -11,8 +11,13 @@ use crate::client::ClientKey;
 use crate::clock::{Clock, Now, SystemClock};
 use crate::decision::Decision;
 use crate::policy::{FixedWindow, Policies, Policy, Rule, SlidingWindowLog, TokenBucket};
+#[cfg(feature = "redis")]
+use crate::store::OnStoreError;
 use crate::store::memory::MemoryStore;
 use crate::store::reaper::Reaper;
+#[cfg(feature = "redis")]
+use crate::store::redis::{Prepared, Redis, RedisError, SharedStore};
+use crate::store::{StoreCalls, StoreState};
 
 /// The most clients whose state is kept, unless the builder is told otherwise.
 const MAX_CLIENTS: usize = 1_000_000;
@@ -34,6 +39,7 @@ const MAX_CLIENTS: usize = 1_000_000;
 ///     Outcome::Allowed => println!("come in"),
 ///     Outcome::Refused { retry_after } => println!("come back in {retry_after:?}"),
 ///     Outcome::Never => println!("that is more than the whole quota"),
+///     Outcome::Unavailable { .. } => println!("a limiter in memory never says this"),
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -41,6 +47,8 @@ pub struct RateLimiter {
     policies: Policies,
     time: Time,
     memory: Memory,
+    #[cfg(feature = "redis")]
+    shared: Option<SharedStore>,
     /// Dropped with the limiter, which stops and joins its thread.
     _reaper: Option<Reaper>,
 }
@@ -100,7 +108,14 @@ impl RateLimiter {
 
     /// A limiter with another clock or another bound on its memory.
     pub fn builder(policies: impl Into<Policies>) -> Builder {
-        Builder { policies: policies.into(), clock: None, max_clients: MAX_CLIENTS, reaped: true }
+        Builder {
+            policies: policies.into(),
+            clock: None,
+            max_clients: MAX_CLIENTS,
+            reaped: true,
+            #[cfg(feature = "redis")]
+            shared: None,
+        }
     }
 
     /// Lets one request of this client in, or refuses it.
@@ -111,6 +126,18 @@ impl RateLimiter {
     /// Lets in a request that costs `cost` units of the quota, or refuses it. A cost of 0 only looks.
     pub fn check_n(&self, client: impl Into<ClientKey>, cost: u64) -> Decision {
         let client = client.into();
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return shared.decide(client, cost).unwrap_or_else(|| match shared.on_error() {
+                OnStoreError::Local => self.check_in_memory(client, cost),
+                OnStoreError::Open => Decision::unasked(),
+                OnStoreError::Closed => Decision::unavailable(),
+            });
+        }
+        self.check_in_memory(client, cost)
+    }
+
+    fn check_in_memory(&self, client: ClientKey, cost: u64) -> Decision {
         in_memory!(&self.memory, store => store.decide(client, || self.time.now(), cost))
     }
 
@@ -120,8 +147,17 @@ impl RateLimiter {
     }
 
     /// Forgets this client: its next request meets the whole quota.
+    ///
+    /// With a shared store it is forgotten there and in this instance. Other instances that have just refused it do so until
+    /// the wait that they told is over. A store that does not answer forgets nothing, which is logged.
     pub fn reset(&self, client: impl Into<ClientKey>) {
         let client = client.into();
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared
+            && !shared.reset(client)
+        {
+            log::warn!("a client was reset in this instance alone: the shared store does not answer");
+        }
         in_memory!(&self.memory, store => store.reset(client));
     }
 
@@ -136,6 +172,26 @@ impl RateLimiter {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Whether decisions come from the memory of this process or from a shared store, and whether that one answers.
+    #[must_use]
+    pub fn store_state(&self) -> StoreState {
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return shared.state();
+        }
+        StoreState::Memory
+    }
+
+    /// What a shared store was asked.
+    #[must_use]
+    pub fn store_calls(&self) -> StoreCalls {
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            return shared.calls();
+        }
+        StoreCalls::default()
     }
 
     /// What the map of clients is doing.
@@ -180,6 +236,8 @@ pub struct Builder {
     clock: Option<Arc<dyn Clock>>,
     max_clients: usize,
     reaped: bool,
+    #[cfg(feature = "redis")]
+    shared: Option<Prepared>,
 }
 
 impl Builder {
@@ -207,13 +265,26 @@ impl Builder {
         self
     }
 
-    /// The limiter.
+    /// Shares one limit with every limiter that has the same store, key prefix and policies.
+    ///
+    /// The store's own clock counts then, for all algorithms. This clock and this memory serve while it does not answer, if
+    /// the settings say so. Whether it answers now makes no difference here.
+    ///
+    /// # Errors
+    /// When the store could not count a policy exactly, or TLS finds no certificate to trust.
+    #[cfg(feature = "redis")]
+    pub fn shared(mut self, redis: Redis) -> Result<Self, RedisError> {
+        self.shared = Some(Prepared::new(redis, &self.policies)?);
+        Ok(self)
+    }
+
+    /// The limiter. With a shared store this takes two seconds at most, spent on names and on the map of a cluster.
     ///
     /// # Panics
-    /// When the system cannot start a thread for the reaper.
+    /// When the system cannot start a thread for the reaper, or for the shared store.
     #[must_use]
     pub fn build(self) -> RateLimiter {
-        let Self { policies, clock, max_clients, reaped } = self;
+        let Self { policies, clock, max_clients, reaped, .. } = self;
         let wall = |policy: &Policy| matches!(policy.rule(), Rule::FixedWindow(_) | Rule::SlidingWindowCounter(_));
         let time = Time {
             clock: clock.unwrap_or_else(|| Arc::new(SystemClock::new())),
@@ -236,6 +307,13 @@ impl Builder {
             let time = time.clone();
             in_memory!(&memory, store => Reaper::start(Arc::clone(store), move || time.now()))
         });
-        RateLimiter { policies, time, memory, _reaper: reaper }
+        RateLimiter {
+            policies,
+            time,
+            memory,
+            #[cfg(feature = "redis")]
+            shared: self.shared.map(SharedStore::start),
+            _reaper: reaper,
+        }
     }
 }

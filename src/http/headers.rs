@@ -83,10 +83,11 @@ impl RateLimitFields {
     pub(crate) fn add_to(&self, response: &mut Response, decision: &Decision, now: Timestamp) {
         if self.families.ietf {
             response.add("RateLimit-Policy", self.policy.clone());
-            response.add("RateLimit", self.state(decision));
+            if !decision.verdicts().is_empty() {
+                response.add("RateLimit", self.state(decision));
+            }
         }
-        if self.families.legacy {
-            let verdict = decision.tightest();
+        if let (true, Some(verdict)) = (self.families.legacy, decision.tightest()) {
             response.add("X-RateLimit-Limit", verdict.limit().to_string());
             response.add("X-RateLimit-Remaining", verdict.remaining().to_string());
             let reset_at = Duration::from_micros(now.as_micros()) + verdict.reset_after();
@@ -174,11 +175,12 @@ impl Response {
 impl Decision {
     /// The verdict that a client with room for only one should know: on a refusal the one with the longest wait, else the
     /// one with the smallest share of its quota left.
-    fn tightest(&self) -> &Verdict {
+    /// `None` when the decision was made without the shared store.
+    fn tightest(&self) -> Option<&Verdict> {
         let wait = |verdict: &Verdict| match verdict.outcome() {
             Outcome::Allowed => Duration::ZERO,
             Outcome::Refused { retry_after } => retry_after,
-            Outcome::Never => Duration::MAX,
+            Outcome::Never | Outcome::Unavailable { .. } => Duration::MAX,
         };
         // `a/b < c/d` as `a·d < c·b`: shares of 64-bit numbers compare exactly in 128 bits.
         let share = |a: &Verdict, b: &Verdict| {
@@ -186,7 +188,7 @@ impl Decision {
             scaled(a, b).cmp(&scaled(b, a))
         };
         let tighter = |a: &&Verdict, b: &&Verdict| wait(b).cmp(&wait(a)).then_with(|| share(a, b));
-        self.verdicts().iter().min_by(tighter).expect("a decision has a verdict")
+        self.verdicts().iter().min_by(tighter)
     }
 }
 

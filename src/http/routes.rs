@@ -119,6 +119,9 @@ impl Service {
             Outcome::Allowed => allowed,
             Outcome::Refused { retry_after } => refusal(denied, &decision, self.limiter.policies(), retry_after),
             Outcome::Never => unreachable!("a request costs 1, and a quota is at least 1"),
+            Outcome::Unavailable { .. } => {
+                Response::text(503, "the store of the limiter does not answer\n").with("Retry-After", "1")
+            }
         };
         self.fields.add_to(&mut response, &decision, now);
         response.with("Cache-Control", "no-store")

@@ -46,6 +46,7 @@ fn verdict(line: &mut Vec<u8>, decision: &Decision) {
         Outcome::Allowed => ("allowed", None),
         Outcome::Refused { retry_after } => ("refused", Some(retry_after)),
         Outcome::Never => ("never", None),
+        Outcome::Unavailable { .. } => unreachable!("recorded traffic is counted in memory"),
     };
     line.push(b',');
     line.extend_from_slice(outcome.as_bytes());

@@ -45,6 +45,7 @@ impl Subject {
             Outcome::Allowed => Met::Allowed { remaining, back },
             Outcome::Refused { retry_after } => Met::Refused { wait: micros(retry_after), back },
             Outcome::Never => Met::Never { remaining, back },
+            Outcome::Unavailable { .. } => unreachable!("memory always answers"),
         }
     }
 

@@ -10,13 +10,13 @@ use tollgate::{Algorithm, Clock, ManualClock, Outcome, Policies, Policy, RateLim
 
 /// A step of a history: how far the clock moves, in 1/64 of the span, plus a few microseconds; and what is asked.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+pub(crate) struct Step {
     sixty_fourths: i64,
     micros: i64,
     cost_share: u64,
 }
 
-fn steps(back: bool) -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps(back: bool) -> impl Strategy<Value = Vec<Step>> {
     let moves = if back {
         prop_oneof![6 => 0..20i64, 1 => Just(0i64), 1 => 60..200i64, 1 => -70..0i64, 1 => -200..-60i64].boxed()
     } else {
@@ -48,7 +48,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 }
 
 /// One policy mostly, up to four at once.
-fn policies() -> impl Strategy<Value = Policies> {
+pub(crate) fn policies() -> impl Strategy<Value = Policies> {
     prop_oneof![3 => prop::collection::vec(policy(), 1), 2 => prop::collection::vec(policy(), 2..5)].prop_map(
         |policies| {
             let named =
@@ -59,9 +59,9 @@ fn policies() -> impl Strategy<Value = Policies> {
 }
 
 /// A limiter, its clock, and the policies' longest span and smallest quota.
-struct Subject {
-    limiter: RateLimiter,
-    clock: ManualClock,
+pub(crate) struct Subject {
+    pub(crate) limiter: RateLimiter,
+    pub(crate) clock: ManualClock,
     span: u64,
     quota: u64,
 }
@@ -70,7 +70,7 @@ struct Subject {
 const START: u64 = 1_700_000_000_000_000;
 
 impl Subject {
-    fn new(policies: Policies) -> Self {
+    pub(crate) fn new(policies: Policies) -> Self {
         let clock = ManualClock::new(Timestamp::from_micros(START));
         let span = policies.iter().map(|policy| micros(policy.span())).max().expect("a policy");
         let quota = policies.iter().map(Policy::limit).min().expect("a policy");
@@ -86,7 +86,7 @@ impl Subject {
     }
 
     /// Moves the clock by a step and returns the cost that the step asks for, which may be above the quota.
-    fn follow(&self, step: Step) -> u64 {
+    pub(crate) fn follow(&self, step: Step) -> u64 {
         let by = i128::from(self.span) * i128::from(step.sixty_fourths) / 64 + i128::from(step.micros);
         self.set(u64::try_from(i128::from(self.now()) + by).expect("a time after the epoch"));
         match step.cost_share {

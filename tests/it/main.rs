@@ -1,6 +1,6 @@
 //! Everything that tollgate promises, as tests of its public face. One binary: it links once.
 
-/// The real program as a process, and a raw HTTP client.
+/// The real program and a real Redis as processes, and a raw HTTP client.
 mod support;
 
 /// `/check`, for a proxy that asks before it forwards.
@@ -13,6 +13,8 @@ mod identity;
 mod known_faults;
 /// The two laws and the bounds, on random histories.
 mod laws;
+/// Shared mode, on real servers.
+mod redis;
 /// Recorded traffic: the program as a process.
 mod replay;
 /// What a replay counts, against a naive count.

@@ -18,7 +18,7 @@ const ROOMS: &[&[&str]] = &[
 ];
 
 /// The only places that name these crates.
-const FOREIGN: &[(&str, &str)] = &[("tiny_http", "src/http/server")];
+const FOREIGN: &[(&str, &str)] = &[("tiny_http", "src/http/server"), ("use redis::", "src/store/redis")];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -86,9 +86,10 @@ fn only_one_room_names_each_foreign_crate_and_only_main_ends_the_process() {
 }
 
 #[test]
-fn every_algorithm_has_its_file_and_its_histories() {
+fn every_algorithm_has_its_file_its_script_and_its_histories() {
     for stem in ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"] {
         assert!(root().join(format!("src/algorithm/{stem}.rs")).exists(), "{stem}");
+        assert!(root().join(format!("src/store/redis/lua/{stem}.lua")).exists(), "{stem}");
         let prefix = stem.replace('_', "-");
         let histories = fs::read_dir(root().join("tests/vectors"))
             .expect("the histories")

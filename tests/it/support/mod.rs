@@ -1,6 +1,7 @@
-//! What the tests stand on: the real program as a process, and a raw HTTP client.
+//! What the tests stand on: the real program and a real Redis as processes, and a raw HTTP client.
 
 pub(crate) mod client;
+pub(crate) mod redis;
 pub(crate) mod service;
 
 pub(crate) use client::{Connection, Reply};

@@ -1,0 +1,42 @@
+//! Shared mode, on real servers. A missing redis-server is a failure.
+
+/// Three nodes on the loopback.
+mod cluster;
+/// What the scripts decide, field by field, and what they leave in the store.
+mod decisions;
+/// Servers that die, freeze, refuse, or are none.
+mod outages;
+/// Refusals that are repeated without asking the store.
+mod refusals;
+
+use std::time::Duration;
+
+use tollgate::{Builder, Policy, RateLimiter, Redis};
+
+use crate::support::redis::Server;
+
+/// One policy of each algorithm with this quota. With a year for a span, no window ends while a test runs.
+fn each_algorithm(quota: u64, span: Duration) -> [Policy; 4] {
+    [
+        Policy::token_bucket(quota, quota, span),
+        Policy::fixed_window(quota, span),
+        Policy::sliding_window_log(quota, span),
+        Policy::sliding_window_counter(quota, span),
+    ]
+    .map(|policy| policy.expect("within the bounds"))
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn sharing(server: &Server, policy: &Policy) -> RateLimiter {
+    build(RateLimiter::builder(policy.clone()), settings(server))
+}
+
+/// With a timeout that a busy machine does not reach: those that are about it set their own.
+fn settings(server: &Server) -> Redis {
+    Redis::new(server.url()).and_then(|redis| redis.timeout(Duration::from_secs(5))).expect("a URL")
+}
+
+fn build(builder: Builder, redis: Redis) -> RateLimiter {
+    builder.shared(redis).expect("policies that a script counts exactly").build()
+}

@@ -4,6 +4,9 @@
 //! canonical form of RFC 9651; `X-RateLimit-*` are as GitHub sends them; the refusal is a problem of RFC 9457. Waits are
 //! rounded up to what a field can carry, in one place: told too short, an obedient client would be refused again.
 
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::str::FromStr;

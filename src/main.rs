@@ -12,7 +12,7 @@ use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Source, Task};
 use tollgate::http::explain;
 use tollgate::http::routes::Service;
 use tollgate::http::server::Server;
-use tollgate::{RateLimiter, replay};
+use tollgate::replay;
 
 /// What is wrong with the settings can be mended by whoever typed them.
 const USAGE: u8 = 2;
@@ -61,7 +61,7 @@ fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
     }
     // Before anything is promised on standard output: whoever waits for it may send a signal at once.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let limiter = RateLimiter::builder(settings.policies).max_clients(settings.max_clients).build();
+    let limiter = settings.limiter.build();
     let service = Arc::new(Service::new(limiter, settings.service));
     let server = Server::start(settings.listen, service)?;
     let mut stdout = io::stdout();

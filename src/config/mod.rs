@@ -8,6 +8,7 @@ mod advice;
 mod identity;
 mod parse;
 mod replay;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use clap::{Arg, ArgMatches, Command};
 use crate::http::headers::{FAMILIES_ACCEPTED, Families};
 use crate::http::routes::{self, DENY_STATUS_ACCEPTED, DenyStatus};
 use crate::http::server::Listen;
+use crate::limiter::{Builder, RateLimiter};
 use crate::policy::{Algorithm, Policies, Policy, PolicyError};
 
 pub use identity::Explain;
@@ -108,10 +110,8 @@ pub use replay::{Replay, Source};
 pub struct Serve {
     /// Where to listen.
     pub listen: Listen,
-    /// What is limited.
-    pub policies: Policies,
-    /// Most clients kept in memory.
-    pub max_clients: usize,
+    /// What is limited, in how much memory, and by which store.
+    pub limiter: Builder,
     /// How clients are told apart, and what they are told.
     pub service: routes::Settings,
     /// The log filter.
@@ -159,7 +159,7 @@ pub fn read(
 }
 
 fn command() -> Command {
-    let serve = || [LISTEN, POLICY, identity::IDENTITY, SERVICE].into_iter().flatten().map(Setting::arg);
+    let serve = || [LISTEN, POLICY, store::STORE, identity::IDENTITY, SERVICE].into_iter().flatten().map(Setting::arg);
     Command::new("tollgate")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A rate limiter to embed, to run on a laptop, or to put in front of a service")
@@ -185,10 +185,14 @@ fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
     })?;
     let (policies, trust) = (policies(raw)?, identity::trust(raw)?);
     let advice = advice::advice(raw, raw.read(POLICY, "ALGORITHM", parse::algorithm)?, &trust);
+    let max_clients = raw.read(SERVICE, "MAX_CLIENTS", |text| parse::count(text, MAX_CLIENTS))?;
+    let mut limiter = RateLimiter::builder(policies).max_clients(max_clients);
+    if let Some(redis) = store::read(raw)? {
+        limiter = limiter.shared(redis).map_err(|error| ConfigError::Setting(error.to_string()))?;
+    }
     Ok(Task::Serve(Box::new(Serve {
         listen: Listen { address: SocketAddr::new(host, port), workers },
-        policies,
-        max_clients: raw.read(SERVICE, "MAX_CLIENTS", |text| parse::count(text, MAX_CLIENTS))?,
+        limiter,
         service: routes::Settings {
             trust,
             headers: raw.read(SERVICE, "RATE_LIMIT_HEADERS", |text| {

@@ -15,8 +15,13 @@ fn with(flags: &[&str], environment: &[(&str, &str)]) -> Result<Serve, String> {
     }
 }
 
+fn policies(settings: Serve) -> Vec<Policy> {
+    settings.limiter.build().policies().to_vec()
+}
+
 fn limit(environment: &[(&str, &str)]) -> (u64, Duration) {
-    let policies = with(&[], environment).unwrap_or_else(|error| panic!("{environment:?}: {error}")).policies;
+    let settings = with(&[], environment).unwrap_or_else(|error| panic!("{environment:?}: {error}"));
+    let policies = policies(settings);
     (policies[0].limit(), policies[0].span())
 }
 
@@ -31,9 +36,8 @@ fn refused(environment: &[(&str, &str)]) -> String {
 fn nothing_set_means_a_bucket_of_ten_at_one_a_second_on_loopback() {
     let settings = with(&[], &[]).expect("the defaults");
     assert_eq!(settings.listen.address.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.max_clients, 1_000_000);
     assert_eq!(settings.service.headers, Families { ietf: true, legacy: true });
-    assert_eq!(&settings.policies[..], [Policy::token_bucket(10, 1, Duration::from_secs(1)).unwrap()]);
+    assert_eq!(policies(settings), [Policy::token_bucket(10, 1, Duration::from_secs(1)).unwrap()]);
 }
 
 #[test]
@@ -41,8 +45,8 @@ fn a_flag_wins_over_its_variable_and_an_empty_variable_is_not_set() {
     let fixed = [("ALGORITHM", "Fixed_Window"), ("LIMIT", "5"), ("WINDOW", "")];
     assert_eq!(limit(&fixed), (5, Duration::from_secs(60)));
     let settings = with(&["--limit", "7"], &fixed).expect("a flag and variables");
-    assert_eq!(settings.policies[0].limit(), 7);
-    assert_eq!(with(&["serve", "--limit", "8"], &fixed).expect("the command by name").policies[0].limit(), 8);
+    assert_eq!(policies(settings)[0].limit(), 7);
+    assert_eq!(policies(with(&["serve", "--limit", "8"], &fixed).expect("the command by name"))[0].limit(), 8);
     assert_eq!(limit(&[("ALGORITHM", "fixed-window"), ("LIMIT", "  ")]).0, 10);
     assert_eq!(limit(&[("ALGORITHM", "fixed-window"), ("LIMIT", " 12\t")]).0, 12);
 }
@@ -162,6 +166,9 @@ fn other_values_that_do_not_parse_are_named_and_quoted() {
         ("RATE_LIMIT_HEADERS", "ietf,x"),
         ("RATE_LIMIT_HEADERS", "none,ietf"),
         ("RUST_LOG", "tollgate=loud"),
+        ("REDIS_TIMEOUT", "0"),
+        ("REDIS_TIMEOUT", "soon"),
+        ("ON_STORE_ERROR", "panic"),
     ] {
         let told = refused(&[(variable, value)]);
         assert!(told.contains(variable) && told.contains(&format!("'{value}'")) && told.contains("accepted"), "{told}");
@@ -200,7 +207,7 @@ fn unknown_flags_are_refused() {
 #[test]
 fn several_policies_replace_the_single_settings() {
     let text = "burst=token-bucket:10:1/1s; daily=sliding_window_counter:1000/1d;";
-    let policies = with(&[], &[("POLICIES", text)]).expect("two policies").policies;
+    let policies = policies(with(&[], &[("POLICIES", text)]).expect("two policies"));
     let expected = [
         Policy::token_bucket(10, 1, Duration::from_secs(1)).and_then(|policy| policy.named("burst")).unwrap(),
         Policy::sliding_window_counter(1_000, Duration::from_secs(86_400))
@@ -310,4 +317,26 @@ fn settings_that_are_legal_and_surely_not_meant_are_told() {
             "--client-ip-header is 'X-Real-IP', but TRUSTED_PROXIES is not set: nobody is trusted, so the header is never read"
         ]
     );
+}
+
+#[test]
+fn the_settings_of_the_store_must_be_right_and_show_no_password() {
+    for (url, shown) in [
+        ("http://127.0.0.1", "http://127.0.0.1"),
+        ("127.0.0.1:6379", "127.0.0.1:6379"),
+        ("redis://:p@ss#w/rd=%@127.0.0.1:6379/", "127.0.0.1"),
+        ("redis://:secret@/nowhere?x", "redis://"),
+    ] {
+        let told = refused(&[("REDIS_URL", url)]);
+        assert!(told.contains("REDIS_URL") && told.contains(shown) && told.contains("redis://"), "{told}");
+        assert!(!told.contains("p@ss") && !told.contains("w/rd") && !told.contains("secret"), "{told}");
+    }
+    for prefix in ["a b", "{a}", &"x".repeat(65)] {
+        let told = refused(&[("KEY_PREFIX", prefix)]);
+        assert!(told.contains("KEY_PREFIX") && told.contains(prefix), "{told}");
+    }
+    let told = refused(&[("REDIS_TIMEOUT", "2m")]);
+    assert!(told.contains("REDIS_TIMEOUT") && told.contains("2m") && told.contains("60s"), "{told}");
+    let url = ("REDIS_URL", "redis://:p%40ss@127.0.0.1:1/");
+    assert!(with(&[], &[url, ("ON_STORE_ERROR", "Open"), ("KEY_PREFIX", "shop:")]).is_ok());
 }

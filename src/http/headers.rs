@@ -4,6 +4,9 @@
 //! canonical form of RFC 9651; `X-RateLimit-*` are as GitHub sends them; the refusal is a problem of RFC 9457. Waits are
 //! rounded up to what a field can carry, in one place: told too short, an obedient client would be refused again.
 
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -25,6 +28,9 @@ const TIME: &str = "t";
 /// Types and titles of the draft's problems. The type is not registered yet.
 const QUOTA_EXCEEDED: (&str, &str) =
     ("https://iana.org/assignments/http-problem-types#quota-exceeded", "Quota Exceeded");
+
+const REDUCED_CAPACITY: (&str, &str) =
+    ("https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "Temporary Reduced Capacity");
 
 /// The largest integer of a structured field, RFC 9651 section 3.3.1: the largest quota that the headers can tell.
 pub(crate) const MAX_INTEGER: u64 = 999_999_999_999_999;
@@ -67,6 +73,8 @@ pub(crate) struct RateLimitFields {
     policy: String,
     /// Quoted names, in the order of the policies.
     names: Vec<String>,
+    /// The limit, when there is one policy: with several it takes a decision to know which one is the tightest.
+    only_limit: Option<u64>,
 }
 
 impl RateLimitFields {
@@ -76,19 +84,27 @@ impl RateLimitFields {
             format!("{name};{QUOTA}={};{WINDOW}={}", policy.limit().min(MAX_INTEGER), seconds_up(policy.span()))
         };
         let policy = names.iter().zip(policies).map(member).collect::<Vec<_>>().join(", ");
-        Self { families, policy, names }
+        let only_limit = if let [policy] = policies { Some(policy.limit()) } else { None };
+        Self { families, policy, names, only_limit }
     }
 
     /// Adds the fields to an answer. `now` is the wall clock at the decision.
     pub(crate) fn add_to(&self, response: &mut Response, decision: &Decision, now: Timestamp) {
         if self.families.ietf {
             response.add("RateLimit-Policy", self.policy.clone());
+            // What only the shared store knows is not told while it does not answer.
             if !decision.verdicts().is_empty() {
                 response.add("RateLimit", self.state(decision));
             }
         }
-        if let (true, Some(verdict)) = (self.families.legacy, decision.tightest()) {
-            response.add("X-RateLimit-Limit", verdict.limit().to_string());
+        if !self.families.legacy {
+            return;
+        }
+        let verdict = decision.tightest();
+        if let Some(limit) = verdict.map(Verdict::limit).or(self.only_limit) {
+            response.add("X-RateLimit-Limit", limit.to_string());
+        }
+        if let Some(verdict) = verdict {
             response.add("X-RateLimit-Remaining", verdict.remaining().to_string());
             let reset_at = Duration::from_micros(now.as_micros()) + verdict.reset_after();
             response.add("X-RateLimit-Reset", seconds_up(reset_at).to_string());
@@ -116,14 +132,25 @@ pub(crate) fn refusal(status: u16, decision: &Decision, policies: &[Policy], ret
         .map(|(policy, _)| policy.name())
         .collect();
     let retry_after_ms = retry_after.as_micros().div_ceil(1_000);
-    let problem = Problem {
-        kind: QUOTA_EXCEEDED.0,
-        title: QUOTA_EXCEEDED.1,
-        status,
-        detail: format!("Too many requests for {}: try again in {retry_after_ms} ms.", violated.join(" and ")),
-        violated_policies: violated,
-        retry_after_ms,
-    };
+    let detail = format!("Too many requests for {}: try again in {retry_after_ms} ms.", violated.join(" and "));
+    problem(status, QUOTA_EXCEEDED, detail, Some(violated), retry_after)
+}
+
+/// 503, while the shared store does not answer and nobody is let in without it.
+pub(crate) fn unavailable(retry_after: Duration) -> Response {
+    let detail = "The store that counts requests does not answer, and without it nobody is let in.".to_owned();
+    problem(503, REDUCED_CAPACITY, detail, None, retry_after)
+}
+
+fn problem(
+    status: u16,
+    (kind, title): (&'static str, &'static str),
+    detail: String,
+    violated_policies: Option<Vec<&str>>,
+    retry_after: Duration,
+) -> Response {
+    let retry_after_ms = retry_after.as_micros().div_ceil(1_000);
+    let problem = Problem { kind, title, status, detail, violated_policies, retry_after_ms };
     let mut response = Response::new(status, "application/problem+json", problem.to_json());
     response.add("Retry-After", seconds_up(retry_after).max(1).to_string());
     response
@@ -137,8 +164,8 @@ struct Problem<'a> {
     title: &'static str,
     status: u16,
     detail: String,
-    #[serde(rename = "violated-policies")]
-    violated_policies: Vec<&'a str>,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<Vec<&'a str>>,
     retry_after_ms: u128,
 }
 
@@ -174,8 +201,7 @@ impl Response {
 
 impl Decision {
     /// The verdict that a client with room for only one should know: on a refusal the one with the longest wait, else the
-    /// one with the smallest share of its quota left.
-    /// `None` when the decision was made without the shared store.
+    /// one with the smallest share of its quota left. `None` when nobody was asked, since the store does not answer.
     fn tightest(&self) -> Option<&Verdict> {
         let wait = |verdict: &Verdict| match verdict.outcome() {
             Outcome::Allowed => Duration::ZERO,

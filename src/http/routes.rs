@@ -7,11 +7,12 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::headers::{Families, RateLimitFields, refusal};
+use super::headers::{Families, RateLimitFields, refusal, unavailable};
 use super::identity::{Client, Found, Trust, identify};
 use super::{Request, Response};
 use crate::decision::Outcome;
 use crate::limiter::RateLimiter;
+use crate::store::StoreState;
 
 /// How the service tells clients apart, and what it tells them.
 #[derive(Clone, Debug)]
@@ -119,9 +120,7 @@ impl Service {
             Outcome::Allowed => allowed,
             Outcome::Refused { retry_after } => refusal(denied, &decision, self.limiter.policies(), retry_after),
             Outcome::Never => unreachable!("a request costs 1, and a quota is at least 1"),
-            Outcome::Unavailable { .. } => {
-                Response::text(503, "the store of the limiter does not answer\n").with("Retry-After", "1")
-            }
+            Outcome::Unavailable { retry_after } => unavailable(retry_after),
         };
         self.fields.add_to(&mut response, &decision, now);
         response.with("Cache-Control", "no-store")
@@ -146,7 +145,12 @@ impl Service {
     }
 
     fn health(&self) -> String {
-        serde_json::json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "store": "memory" }).to_string()
+        let store = match self.limiter.store_state() {
+            StoreState::Memory => "memory".to_owned(),
+            StoreState::Up => "up".to_owned(),
+            StoreState::Down(mode) => format!("down: {}", mode.name()),
+        };
+        serde_json::json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION"), "store": store }).to_string()
     }
 }
 

@@ -66,6 +66,8 @@ const POLICY: &[Setting] = &[
 const SERVICE: &[Setting] = &[
     setting("MAX_CLIENTS", Some("1000000"), "Most clients whose state is kept in memory"),
     setting("WORKERS", None, "Threads that answer requests; chosen from the cores when not set"),
+    setting("IDLE_TIMEOUT", Some("30s"), "A connection that sends no whole request for this long is closed"),
+    setting("WRITE_TIMEOUT", Some("5s"), "A connection that does not take its answer for this long is closed"),
     setting(
         "DENY_STATUS",
         Some("429"),
@@ -178,7 +180,12 @@ fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
     let (policies, trust) = (policies(raw)?, identity::trust(raw)?);
     let advice = advice::advice(raw, raw.read(POLICY, "ALGORITHM", parse::algorithm)?, &trust);
     Ok(Task::Serve(Box::new(Serve {
-        listen: Listen { address: SocketAddr::new(host, port), workers },
+        listen: Listen {
+            address: SocketAddr::new(host, port),
+            workers,
+            idle_timeout: raw.read(SERVICE, "IDLE_TIMEOUT", parse::timeout)?,
+            write_timeout: raw.read(SERVICE, "WRITE_TIMEOUT", parse::timeout)?,
+        },
         policies,
         max_clients: raw.read(SERVICE, "MAX_CLIENTS", |text| parse::count(text, MAX_CLIENTS))?,
         service: routes::Settings {

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Source, Task};
 use tollgate::http::explain;
 use tollgate::http::routes::Service;
-use tollgate::http::server::Server;
+use tollgate::http::server::{self, Counters, Server};
 use tollgate::replay;
 
 /// What is wrong with the settings can be mended by whoever typed them.
@@ -63,7 +63,9 @@ fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let limiter = settings.limiter.build();
     let service = Arc::new(Service::new(limiter, settings.service));
-    let server = Server::start(settings.listen, service)?;
+    let counters = Arc::new(Counters::default());
+    server::quiet_panics(Arc::clone(&counters));
+    let server = Server::start(settings.listen, service, counters)?;
     let mut stdout = io::stdout();
     writeln!(stdout, "listening on http://{}", server.address())?;
     stdout.flush()?;

@@ -70,6 +70,8 @@ const POLICY: &[Setting] = &[
 const SERVICE: &[Setting] = &[
     setting("MAX_CLIENTS", Some("1000000"), "Most clients whose state is kept in memory"),
     setting("WORKERS", None, "Threads that answer requests; chosen from the cores when not set"),
+    setting("IDLE_TIMEOUT", Some("30s"), "A connection that sends no whole request for this long is closed"),
+    setting("WRITE_TIMEOUT", Some("5s"), "A connection that does not take its answer for this long is closed"),
     setting(
         "DENY_STATUS",
         Some("429"),
@@ -191,7 +193,12 @@ fn serve(raw: &Raw<'_>) -> Result<Task, ConfigError> {
         limiter = limiter.shared(redis).map_err(|error| ConfigError::Setting(error.to_string()))?;
     }
     Ok(Task::Serve(Box::new(Serve {
-        listen: Listen { address: SocketAddr::new(host, port), workers },
+        listen: Listen {
+            address: SocketAddr::new(host, port),
+            workers,
+            idle_timeout: raw.read(SERVICE, "IDLE_TIMEOUT", parse::timeout)?,
+            write_timeout: raw.read(SERVICE, "WRITE_TIMEOUT", parse::timeout)?,
+        },
         limiter,
         service: routes::Settings {
             trust,

@@ -8,6 +8,9 @@ use crate::policy::{Algorithm, MAX_POLICIES, Policies, Policy};
 /// The most digits behind the point of a rate: a millionth of a token a second is a token in eleven days.
 const MAX_DECIMALS: usize = 6;
 
+/// A client that is slower than a day is gone.
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
+
 pub(super) fn port(text: &str) -> Result<u16, String> {
     digits(text).and_then(|number| u16::try_from(number).ok()).ok_or_else(|| "a whole number from 0 to 65535".into())
 }
@@ -36,6 +39,13 @@ pub(super) fn window(text: &str) -> Result<Duration, String> {
     duration(text)
         .filter(|window| !window.is_zero())
         .ok_or_else(|| "a duration above 0, such as 250ms, 10s, 1m, 2h or 1d; a bare number is seconds".into())
+}
+
+/// How long a client may take.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+    duration(text)
+        .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
+        .ok_or_else(|| "a duration above 0 and up to 1d, such as 500ms, 30s, 1m".into())
 }
 
 /// Tokens and the period in which they come: `2`, `0.5`, `100/1m`.

@@ -1,0 +1,193 @@
+//! Who is connected, and whose turn it is: one request of a connection is answered at a time.
+//!
+//! The HTTP crate lets a client send requests without reading answers, hands all of them over, and makes the thread that
+//! answers the second wait for whoever answers the first. Here the second waits in the table instead of in a thread.
+//!
+//! | trust | meaning | requests | who moves it on |
+//! |---|---|---|---|
+//! | `Open` | an ordinary connection | answered in order | `close` or `cut` |
+//! | `Last` | its last answer is being sent; what follows is no request | dropped | `closing`, when the answer is out |
+//! | `Closing` | the client has time to take the answer and to close | dropped | the watch shuts it down |
+//! | `Cut` | to be shut down, no answer is owed | dropped | the watch forgets it when its socket has gone |
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tiny_http::Request;
+
+/// Requests that one connection may send ahead of its answers. Browsers and proxies send none ahead, load generators
+/// some tens; at 1.3 KB each this is less than 200 KB.
+pub(super) const MAX_AHEAD: usize = 128;
+
+/// How long a distrusted connection's address is remembered after its socket has gone: requests of it may still be in
+/// the crate's queue.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    Open,
+    Last,
+    /// Since when.
+    Closing(Instant),
+    Cut,
+}
+
+struct Connection {
+    trust: Trust,
+    /// A request of it is between reading and answering.
+    held: bool,
+    /// Requests that wait for the held one's answer.
+    ahead: VecDeque<Request>,
+    /// When it connected, as far as the watch saw it, or when its last answer ended.
+    active: Instant,
+    /// When it was first heard of.
+    begun: Instant,
+    /// Since when bytes have been waiting that nobody reads.
+    unread: Option<Instant>,
+    answered: bool,
+}
+
+impl Connection {
+    fn new(now: Instant) -> Self {
+        Self {
+            trust: Trust::Open,
+            held: false,
+            ahead: VecDeque::new(),
+            active: now,
+            begun: now,
+            unread: None,
+            answered: false,
+        }
+    }
+}
+
+/// What is to be done with a request that was just received.
+pub(super) enum Admission {
+    /// Answer it: it is its connection's turn.
+    Answer(Request),
+    /// It waits in the table.
+    Waits,
+    /// Its connection is not listened to any more.
+    Drop(Request),
+    /// It is one too many ahead of its connection's answers; the connection is cut.
+    Overflow(Request),
+}
+
+/// What a look at a connection's socket found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) trust: Trust,
+    pub(super) held: bool,
+    pub(super) answered: bool,
+    /// How long since it connected or had its last answer.
+    pub(super) silent: Duration,
+    /// When it was first heard of.
+    pub(super) begun: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Table(Mutex<HashMap<SocketAddr, Connection>>);
+
+impl Table {
+    /// Takes in a request. The caller sees to it that requests of one connection come here in the order received.
+    pub(super) fn admit(&self, peer: SocketAddr, request: Request) -> Admission {
+        let mut table = self.0.lock();
+        let connection = table.entry(peer).or_insert_with(|| Connection::new(Instant::now()));
+        if connection.trust != Trust::Open {
+            return Admission::Drop(request);
+        }
+        if !connection.held {
+            connection.held = true;
+            return Admission::Answer(request);
+        }
+        if connection.ahead.len() < MAX_AHEAD {
+            connection.ahead.push_back(request);
+            return Admission::Waits;
+        }
+        connection.trust = Trust::Cut;
+        Admission::Overflow(request)
+    }
+
+    /// The held request of this connection is done with. Gives the next one that waits; it is held from now on.
+    pub(super) fn done(&self, peer: SocketAddr) -> Option<Request> {
+        let now = Instant::now();
+        let mut table = self.0.lock();
+        let connection = table.get_mut(&peer)?;
+        connection.active = now;
+        connection.answered = true;
+        connection.unread = None;
+        let next = connection.ahead.pop_front();
+        connection.held = next.is_some();
+        next
+    }
+
+    pub(super) fn trust(&self, peer: SocketAddr) -> Trust {
+        self.0.lock().get(&peer).map_or(Trust::Open, |connection| connection.trust)
+    }
+
+    /// The answer that is about to be sent is the last one.
+    pub(super) fn close(&self, peer: SocketAddr) {
+        if let Some(connection) = self.0.lock().get_mut(&peer)
+            && connection.trust == Trust::Open
+        {
+            connection.trust = Trust::Last;
+        }
+    }
+
+    /// The last answer is out, or as good as.
+    pub(super) fn closing(&self, peer: SocketAddr) {
+        if let Some(connection) = self.0.lock().get_mut(&peer)
+            && connection.trust == Trust::Last
+        {
+            connection.trust = Trust::Closing(Instant::now());
+        }
+    }
+
+    /// Nothing more is read from, or written to, this connection.
+    pub(super) fn cut(&self, peer: SocketAddr) {
+        self.0.lock().entry(peer).or_insert_with(|| Connection::new(Instant::now())).trust = Trust::Cut;
+    }
+
+    /// Tells what is known of each of the open connections, those seen for the first time included, and forgets the
+    /// others. `peers` are the addresses of all open sockets.
+    pub(super) fn look(&self, peers: &[SocketAddr], now: Instant) -> Vec<Look> {
+        let mut table = self.0.lock();
+        let looks = peers
+            .iter()
+            .map(|peer| {
+                let connection = table.entry(*peer).or_insert_with(|| Connection::new(now));
+                if connection.trust != Trust::Open {
+                    connection.active = now;
+                }
+                let silent = now.saturating_duration_since(connection.active);
+                let Connection { trust, held, answered, begun, .. } = *connection;
+                Look { trust, held, answered, silent, begun }
+            })
+            .collect();
+        let open: HashSet<&SocketAddr> = peers.iter().collect();
+        table.retain(|peer, connection| {
+            let remembered = connection.trust != Trust::Open && now.duration_since(connection.active) < REMEMBERED;
+            connection.held || remembered || open.contains(peer)
+        });
+        looks
+    }
+
+    /// Notes whether bytes wait on an open connection. Tells for how long they have, with no request answered since.
+    pub(super) fn note_unread(&self, peer: SocketAddr, unread: bool, now: Instant) -> Option<Duration> {
+        let mut table = self.0.lock();
+        let connection = table.get_mut(&peer)?;
+        if !unread || connection.held {
+            connection.unread = None;
+            return None;
+        }
+        Some(now.saturating_duration_since(*connection.unread.get_or_insert(now)))
+    }
+
+    /// When the oldest of these connections was first heard of.
+    pub(super) fn oldest<'a>(&self, peers: impl Iterator<Item = &'a SocketAddr>) -> Option<Instant> {
+        let table = self.0.lock();
+        peers.filter_map(|peer| table.get(peer).map(|connection| connection.begun)).min()
+    }
+}

@@ -1,0 +1,199 @@
+//! The server behind a socket, with a handler that tests can look into.
+
+use std::borrow::Cow;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Counters, Handler, Listen, Request, Response, Server};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn listen(address: impl Into<SocketAddr>) -> Listen {
+    Listen {
+        address: address.into(),
+        workers: 4,
+        idle_timeout: Duration::from_secs(30),
+        write_timeout: Duration::from_secs(5),
+    }
+}
+
+fn start(handler: impl Fn(&Request<'_>) -> Response + Send + Sync + 'static) -> (Server, Arc<Counters>) {
+    let counters = Arc::new(Counters::default());
+    let handler: Handler = Arc::new(handler);
+    let server = Server::serve(listen((Ipv4Addr::LOCALHOST, 0)), handler, Arc::clone(&counters)).expect("a free port");
+    (server, counters)
+}
+
+fn echo(request: &Request<'_>) -> Response {
+    Response { status: 200, headers: vec![], body: Cow::Owned(request.target.to_owned()) }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    stream
+}
+
+/// Reads until this text has come; gives all that was read.
+fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    while !read.ends_with(end.as_bytes()) {
+        match stream.read(&mut byte) {
+            Ok(1..) => read.push(byte[0]),
+            other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&read)),
+        }
+    }
+    String::from_utf8(read).expect("an answer in ASCII")
+}
+
+fn get(stream: &mut TcpStream, target: &str) -> String {
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    read_until(stream, &format!("\r\n\r\n{target}"))
+}
+
+#[test]
+fn a_burst_of_connections_that_stay_open_is_answered_within_a_second() {
+    for connections in [5, 64, 500] {
+        let (server, counters) = start(echo);
+        let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(server.address())).collect();
+        let begun = Instant::now();
+        for stream in &mut streams {
+            write!(stream, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+        }
+        for stream in &mut streams {
+            read_until(stream, "\r\n\r\n/x");
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(1), "{connections} connections took {took:?}");
+        println!("{connections}: {took:?}, starved {}", counters.starved.get());
+        server.stop();
+    }
+}
+
+#[test]
+fn a_panic_of_the_handler_costs_its_request_and_no_worker() {
+    let (server, counters) =
+        start(|request| if request.target == "/panic" { panic!("on purpose") } else { echo(request) });
+    let mut stream = connect(server.address());
+    for _ in 0..20 {
+        write!(stream, "GET /panic HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+        let answer = read_until(&mut stream, "says more\n");
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    }
+    get(&mut stream, "/after");
+    assert_eq!(counters.handler_panics.get(), 20);
+    server.stop();
+}
+
+#[test]
+fn head_gets_the_fields_of_get_without_the_body() {
+    let (server, _) = start(echo);
+    let mut stream = connect(server.address());
+    write!(stream, "HEAD /four HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    let head = read_until(&mut stream, "\r\n\r\n");
+    assert!(head.contains("Content-Length: 5\r\n"), "{head}");
+    // Were there a body, it would come before this answer.
+    assert!(get(&mut stream, "/next").starts_with("HTTP/1.1 200 "));
+    server.stop();
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let (server, _) = start(echo);
+    for _ in 0..50 {
+        let mut stream = connect(server.address());
+        let requests: String = (0..100).map(|n| format!("GET /{n:03} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+        stream.write_all(requests.as_bytes()).expect("the server reads");
+        for n in 0..100 {
+            let answer = read_until(&mut stream, "\r\n\r\n/");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            assert_eq!(read_until(&mut stream, &format!("{n:03}")), format!("{n:03}"));
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn a_silent_connection_is_closed_after_the_idle_timeout() {
+    let counters = Arc::new(Counters::default());
+    let patient = Listen { idle_timeout: Duration::from_millis(300), ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let server = Server::serve(patient, Arc::new(echo), Arc::clone(&counters)).expect("a free port");
+    for sent in ["", "GET / HT", "GET / HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n"] {
+        let mut stream = connect(server.address());
+        stream.write_all(sent.as_bytes()).expect("the server reads");
+        let begun = Instant::now();
+        assert_eq!(stream.read(&mut [0; 1]).expect("an orderly close"), 0, "{sent:?}");
+        assert!(begun.elapsed() >= Duration::from_millis(250), "{sent:?} was closed after {:?}", begun.elapsed());
+    }
+    assert_eq!(counters.idle_closed.get(), 4);
+    server.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_and_an_address_that_is_not_ours_are_errors_that_say_so() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let taken = taken.local_addr().expect("an address");
+    for (address, expected) in [
+        (taken, format!("cannot listen on {taken}: the port is taken")),
+        (SocketAddr::from(([192, 0, 2, 1], 0)), "cannot listen on 192.0.2.1:0: no interface".to_owned()),
+    ] {
+        let holder = TcpListener::bind(taken);
+        let Err(error) = Server::serve(listen(address), Arc::new(echo), Arc::default()) else {
+            panic!("{address} could be bound")
+        };
+        drop(holder);
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
+fn a_stop_is_quick_with_idle_connections_and_frees_the_port() {
+    for address in [
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        SocketAddr::from(([127, 0, 0, 2], 0)),
+    ] {
+        let server = Server::serve(listen(address), Arc::new(echo), Arc::default()).expect("a free port");
+        let bound = server.address();
+        let host = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
+        let reached = SocketAddr::new(host, bound.port());
+        let mut idle: Vec<TcpStream> = (0..20).map(|_| connect(reached)).collect();
+        get(&mut idle[0], "/once");
+        idle[1].write_all(b"GET / HT").expect("the server reads");
+        let begun = Instant::now();
+        server.stop();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{address}: {:?}", begun.elapsed());
+        assert!(TcpStream::connect(reached).is_err(), "{address} still takes connections");
+        let again = Server::serve(Listen { address: bound, ..listen(bound) }, Arc::new(echo), Arc::default());
+        again.unwrap_or_else(|error| panic!("the port is not free: {error}")).stop();
+    }
+}
+
+#[test]
+fn a_stop_waits_for_the_answers_that_were_begun() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let (server, _) = start(move |request| {
+        count.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(150));
+        echo(request)
+    });
+    let mut streams: Vec<TcpStream> = (0..12).map(|_| connect(server.address())).collect();
+    for stream in &mut streams {
+        write!(stream, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    }
+    while begun.load(Ordering::SeqCst) < 9 {
+        thread::yield_now();
+    }
+    server.stop();
+    for stream in &mut streams {
+        assert!(read_until(stream, "\r\n\r\n/slow").starts_with("HTTP/1.1 200 "));
+        assert_eq!(stream.read(&mut [0; 1]).expect("an orderly close"), 0);
+    }
+}

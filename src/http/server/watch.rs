@@ -1,0 +1,379 @@
+//! The thread that looks after the others. It waits for nobody: what could block is the clerk's.
+//!
+//! It looks at the sockets of all connections from time to time, and often while something is the matter:
+//! - silent: no whole request within the idle timeout. That is also how slow and endless heads end, and versions of HTTP
+//!   on which the crate hangs.
+//! - flooding: bytes come faster than they are read, and no request comes of them.
+//! - starved: bytes wait and nobody reads them. The crate hands several connections that come at once to one idle thread,
+//!   where all but one wait until it closes. A connection that finds no idle thread gets a new one, which then serves a
+//!   starved one: so for each starved connection the watch opens one to itself, and closes it.
+//! - surplus: more connections than there are descriptors for.
+//! - a worker stuck in writing to a client that does not read.
+//! - nobody accepts, because the crate's acceptor ended on an error or a panic: a new one is started.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::Listen;
+use super::sockets::{Descriptor, Descriptors, raise_limit};
+use super::table::{Look, Trust};
+use super::workers::Room;
+
+/// Pause between two rounds. A client that floods gains some megabytes in it; an idle process spends 0.2 % of a core.
+const ROUND: Duration = Duration::from_millis(25);
+
+/// A look at all sockets may cost this share of one core: one part in so many while all is well.
+const CALM_SHARE: u32 = 200;
+/// The same while something is the matter, or connections come and go.
+const URGENT_SHARE: u32 = 8;
+/// Longest pause between two looks.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// After its last answer a client has so long to take it and to close. Then its socket is shut: bytes of it that nobody
+/// read would otherwise make the system discard the answer on its way.
+const LINGER: Duration = Duration::from_millis(300);
+
+/// Bytes that wait for longer than this on a connection have no thread that reads them.
+const STARVED_AFTER: Duration = Duration::from_millis(20);
+
+/// Bytes that wait for longer than this, threads having been freed meanwhile, will not become a request.
+const FLOOD_AFTER: Duration = Duration::from_secs(2);
+
+/// So many unread bytes at two looks are a flood: requests have a head of a few hundred, and are read as they come.
+const FLOOD: usize = 32 * 1024;
+
+/// Connections to ourselves in one round.
+const MAX_FREED: usize = 64;
+
+/// When all workers have been writing for so long, their clients lose their connections before the write timeout.
+const HOLD_UP: Duration = Duration::from_millis(250);
+
+/// A connection that waits for so long to be accepted, while none is, has nobody who accepts.
+const DEAF_AFTER: Duration = Duration::from_millis(750);
+
+/// Pause between two attempts to accept anew: while descriptors are short each attempt fails at once.
+const REVIVE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Descriptors for everything but connections: logs, listeners, the store, threads' own.
+const OTHER_DESCRIPTORS: usize = 32;
+
+/// The crate holds two descriptors for a connection.
+const PER_CONNECTION: usize = 2;
+
+/// Most connections held: each costs a thread of the crate.
+const MAX_CONNECTIONS: usize = 8192;
+
+/// A stop waits for answers so long, and then cuts what is left.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
+
+pub(super) struct Watch {
+    room: Arc<Room>,
+    listener: TcpListener,
+    listen: Listen,
+    /// Where a connection to ourselves goes.
+    own: SocketAddr,
+    descriptors: Descriptors,
+    max_connections: usize,
+    /// When the next look is due, if it is urgent and if not.
+    urgent_look: Instant,
+    calm_look: Instant,
+    /// Something was the matter at the last look.
+    urgent: bool,
+    /// How many descriptors were open before the last look.
+    count: i64,
+    /// Since when a connection has been waiting to be accepted while none was.
+    pending: Option<Instant>,
+    newest: Instant,
+    revived: Option<Instant>,
+    old: Vec<Old>,
+    stop_begun: Option<Instant>,
+}
+
+/// A server of the crate that accepts no more, and whose connections live on.
+struct Old {
+    until: Instant,
+    /// It said that it ended.
+    ended: bool,
+    http: Arc<tiny_http::Server>,
+}
+
+impl Watch {
+    pub(super) fn new(room: Arc<Room>, listener: TcpListener, listen: Listen) -> io::Result<Self> {
+        let mut own = listener.local_addr()?;
+        if own.ip().is_unspecified() {
+            own.set_ip(if own.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        }
+        let descriptors = Descriptors::open(own.port())?;
+        let limit = raise_limit();
+        let max_connections =
+            limit.saturating_sub(OTHER_DESCRIPTORS).div_euclid(PER_CONNECTION).clamp(1, MAX_CONNECTIONS);
+        log::info!("holding at most {max_connections} connections, of {limit} open files");
+        let now = Instant::now();
+        Ok(Self {
+            room,
+            listener,
+            listen,
+            own,
+            descriptors,
+            max_connections,
+            urgent_look: now,
+            calm_look: now,
+            urgent: false,
+            count: 0,
+            pending: None,
+            newest: now,
+            revived: None,
+            old: Vec::new(),
+            stop_begun: None,
+        })
+    }
+
+    /// The watch's life, which ends when the server has stopped.
+    pub(super) fn run(mut self) {
+        let wake = self.room.wake.1.clone();
+        loop {
+            let woken = wake.recv_timeout(ROUND).is_ok();
+            let round = panic::catch_unwind(AssertUnwindSafe(|| self.round(woken)));
+            match round {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(_) => log::error!("the watch panicked and goes on"),
+            }
+        }
+    }
+
+    /// Whether the server has stopped.
+    fn round(&mut self, woken: bool) -> bool {
+        let now = Instant::now();
+        self.room.drain();
+        for old in &self.old {
+            self.room.drain_old(&old.http);
+        }
+        let stuck = self.cut_stuck(now);
+        let stopping = self.room.stopping();
+        let mut left = None;
+        let count = self.descriptors.count();
+        let urgent = self.urgent || woken || stuck || stopping || count != self.count;
+        if now >= self.calm_look || (urgent && now >= self.urgent_look) {
+            self.count = count;
+            left = self.look(now);
+        }
+        if !stopping {
+            self.mind_acceptor(now);
+            return false;
+        }
+        let begun = *self.stop_begun.get_or_insert(now);
+        let late = now.duration_since(begun) > STOP_WITHIN;
+        // A second look: what was accepted last may not have had its thread at the first.
+        if (left == Some(0) && now > begun) || late {
+            self.end(late);
+            return true;
+        }
+        false
+    }
+
+    /// Cuts the connections that hold up their writers. Tells whether there were any.
+    fn cut_stuck(&self, now: Instant) -> bool {
+        let slots = &self.room.slots;
+        let stuck = |(peer, since): (SocketAddr, Instant)| {
+            let age = now.saturating_duration_since(since);
+            (age > HOLD_UP).then_some((peer, age))
+        };
+        let found: Vec<_> = slots.iter().filter_map(|slot| slot.writing().and_then(stuck)).collect();
+        let nobody_left = found.len() + 1 >= slots.len();
+        let mut any = false;
+        for (peer, age) in found {
+            if nobody_left || age > self.listen.write_timeout {
+                self.room.counters.unread_closed.add(1);
+                self.room.table.cut(peer);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Looks at every connection once. Tells how many there are that may still be served, if that can be told.
+    fn look(&mut self, now: Instant) -> Option<usize> {
+        let connections = match self.descriptors.connections() {
+            Ok(found) => by_peer(found),
+            Err(error) => {
+                log::error!("cannot list open connections: {error}");
+                self.urgent_look = now + MAX_PAUSE;
+                self.calm_look = now + MAX_PAUSE;
+                return None;
+            }
+        };
+        let room = &self.room;
+        let peers: Vec<SocketAddr> = connections.keys().copied().collect();
+        let looks = room.table.look(&peers, now);
+        room.counters.connections.set(peers.len() as u64);
+        let mut gone = Vec::new();
+        let mut open = Vec::new();
+        let mut urgent = false;
+        let mut starved = 0;
+        for (peer, look) in peers.iter().copied().zip(looks) {
+            self.newest = self.newest.max(look.begun);
+            let sockets = &connections[&peer];
+            match look.trust {
+                Trust::Last => urgent = true,
+                Trust::Closing(since) if now.saturating_duration_since(since) < LINGER => urgent = true,
+                Trust::Closing(_) | Trust::Cut => gone.push(peer),
+                Trust::Open if room.stopping() => {
+                    // What was read is answered; the next read finds the end.
+                    sockets.iter().for_each(|socket| socket.shut(Shutdown::Read));
+                    open.push((peer, look));
+                }
+                Trust::Open if look.held => open.push((peer, look)),
+                Trust::Open if look.silent > self.listen.idle_timeout => {
+                    room.counters.idle_closed.add(1);
+                    gone.push(peer);
+                }
+                Trust::Open => {
+                    let unread = sockets[0].unread(&mut [0; FLOOD]);
+                    match room.table.note_unread(peer, unread > 0, now) {
+                        Some(since) if since > FLOOD_AFTER || (unread == FLOOD && since > STARVED_AFTER / 2) => {
+                            room.counters.flood_closed.add(1);
+                            gone.push(peer);
+                        }
+                        Some(since) => {
+                            urgent = true;
+                            starved += usize::from(since > STARVED_AFTER);
+                            open.push((peer, look));
+                        }
+                        None => open.push((peer, look)),
+                    }
+                }
+            }
+        }
+        let held = open.len();
+        gone.extend(self.surplus(open));
+        for peer in &gone {
+            room.table.cut(*peer);
+            connections[peer].iter().for_each(|socket| socket.shut(Shutdown::Both));
+        }
+        self.bury(|peer| gone.contains(&peer) || !connections.contains_key(&peer));
+        self.free(starved);
+        self.forget_old(&connections);
+        let cost = now.elapsed();
+        self.urgent_look = Instant::now() + cost * URGENT_SHARE;
+        self.calm_look = Instant::now() + (cost * CALM_SHARE).min(MAX_PAUSE);
+        self.urgent = urgent;
+        Some(held)
+    }
+
+    /// The connections beyond the most that are held: those that never had an answer first, then by their silence.
+    fn surplus(&self, mut open: Vec<(SocketAddr, Look)>) -> Vec<SocketAddr> {
+        let surplus = open.len().saturating_sub(self.max_connections);
+        if surplus == 0 {
+            return Vec::new();
+        }
+        self.room.counters.surplus_closed.add(surplus as u64);
+        open.sort_by_key(|(_, look)| (look.held, look.answered, std::cmp::Reverse(look.silent)));
+        open.into_iter().take(surplus).map(|(peer, _)| peer).collect()
+    }
+
+    /// Hands the clerk what was kept of connections that are shut now.
+    fn bury(&self, shut: impl Fn(SocketAddr) -> bool) {
+        let mut rests = self.room.rests.lock();
+        let kept = mem::take(&mut *rests).into_iter().filter_map(|(peer, rest)| {
+            if shut(peer) { self.room.bury(rest).map(|rest| (peer, rest)) } else { Some((peer, rest)) }
+        });
+        *rests = kept.collect();
+    }
+
+    /// Opens a connection to ourselves for each starved one.
+    fn free(&self, starved: usize) {
+        self.room.counters.starved.add(starved as u64);
+        for _ in 0..starved.min(MAX_FREED) {
+            if let Err(error) = TcpStream::connect_timeout(&self.own, ROUND) {
+                log::debug!("cannot connect to {}: {error}", self.own);
+                return;
+            }
+        }
+    }
+
+    /// Starts to accept anew when nobody does.
+    fn mind_acceptor(&mut self, now: Instant) {
+        let ended = self.room.deaf.load(Ordering::Acquire);
+        if !ended && !self.nobody_accepts(now) {
+            return;
+        }
+        if self.revived.is_some_and(|at| now.duration_since(at) < REVIVE_PAUSE) {
+            return;
+        }
+        self.revived = Some(now);
+        self.pending = None;
+        match super::accept(&self.listener) {
+            Ok(http) => {
+                let old = self.room.replace(http);
+                self.old.push(Old { until: now, ended, http: old });
+                if self.room.counters.accept_restarts.get() == 0 {
+                    log::warn!(
+                        "nobody accepted connections any more: accepting anew; further restarts are only counted"
+                    );
+                }
+                self.room.counters.accept_restarts.add(1);
+            }
+            Err(error) => log::debug!("cannot accept anew: {error}"),
+        }
+    }
+
+    /// Whether connections have been waiting for a while and none was accepted: the acceptor ended without a word.
+    fn nobody_accepts(&mut self, now: Instant) -> bool {
+        let mut waiting = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        if !poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
+            self.pending = None;
+            return false;
+        }
+        if now.duration_since(*self.pending.get_or_insert(now)) < DEAF_AFTER {
+            return false;
+        }
+        // Many may come at once, so that some wait whenever we ask. Only a look tells whether any was accepted.
+        self.look(now);
+        if self.pending.is_some_and(|since| since < self.newest) {
+            self.pending = Some(now);
+            return false;
+        }
+        true
+    }
+
+    /// Servers that accept no more are let go when none of their connections can be left.
+    fn forget_old(&mut self, connections: &HashMap<SocketAddr, Vec<Descriptor>>) {
+        if self.old.is_empty() {
+            return;
+        }
+        let oldest = self.room.table.oldest(connections.keys());
+        // An acceptor that ended without a word may, against all appearances, have been slow: it is kept.
+        self.old.retain(|old| !old.ended || oldest.is_some_and(|begun| begun < old.until));
+    }
+
+    /// Cuts what is left and ends the other threads.
+    fn end(&mut self, late: bool) {
+        let connections = self.descriptors.connections().unwrap_or_default();
+        if late {
+            log::warn!("cutting {} connections that did not end in time", by_peer(connections.clone()).len());
+        }
+        for socket in connections {
+            self.room.table.cut(socket.peer);
+            socket.shut(Shutdown::Both);
+        }
+        self.bury(|_| true);
+        self.room.end();
+    }
+}
+
+fn by_peer(descriptors: Vec<Descriptor>) -> HashMap<SocketAddr, Vec<Descriptor>> {
+    let mut found: HashMap<SocketAddr, Vec<Descriptor>> = HashMap::with_capacity(descriptors.len() / PER_CONNECTION);
+    for descriptor in descriptors {
+        found.entry(descriptor.peer).or_default().push(descriptor);
+    }
+    found
+}

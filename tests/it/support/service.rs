@@ -58,6 +58,19 @@ impl Service {
         self.log.lock().unwrap().clone()
     }
 
+    /// What was written to standard error, once it holds this: a line may still be on its way when its cause is answered.
+    pub(crate) fn log_with(&self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let log = self.log();
+            if log.contains(text) {
+                return log;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{text:?} was not logged within {PATIENCE:?}: {log}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     pub(crate) fn connect(&self) -> Connection {
         Connection::to(self.address)
     }

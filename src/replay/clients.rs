@@ -66,6 +66,11 @@ impl Clients {
         Some(number)
     }
 
+    /// The number of the client that [`Clients::name`] calls so.
+    pub(super) fn find(&self, name: &str) -> Option<u32> {
+        (0..).zip(&self.ends).map(|(number, _)| number).find(|&number| self.name(number) == name)
+    }
+
     /// The name of a client, as text.
     pub(super) fn name(&self, number: u32) -> String {
         String::from_utf8_lossy(named(&self.names, &self.ends, number)).into_owned()

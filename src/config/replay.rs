@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use super::identity::IDENTITY;
 use super::{ConfigError, Given, POLICY, Raw, Setting, Single, Task, parse, several};
+use crate::http::identity::Ipv6Prefix;
 use crate::policy::Algorithm;
 use crate::replay::{self, Form, Format, Pattern, Plot, Reading, Report, Row, Share, Suggest, Traffic};
-
-/// As in the service, IPv6 clients that share so many leading bits are one.
-const IPV6_PREFIX: u8 = 64;
 
 /// The settings of a replay.
 pub struct Replay {
@@ -33,6 +32,9 @@ pub enum Source {
     Generated(Traffic),
 }
 
+/// Of the settings of trust, the one that still matters when the client is already known.
+const IPV6_PREFIX: &str = "IPV6_PREFIX";
+
 pub(super) fn command() -> Command {
     let flag = |name, help| Arg::new(name).long(name).help(help).action(ArgAction::SetTrue);
     let value = |name, of, help: String| Arg::new(name).long(name).value_name(of).allow_hyphen_values(true).help(help);
@@ -49,7 +51,9 @@ pub(super) fn command() -> Command {
             value("generate", "PATTERN", format!("Make traffic instead of reading it: {}", Pattern::ACCEPTED))
                 .conflicts_with("FILE"),
         )
-        .arg(value("seed", "NUMBER", "Choose among all traffic of a pattern [default: 1]".into()).requires("generate"))
+        .arg(
+            value("seed", "NUMBER", "Choose among all traffic of a pattern [default: 1]".into()).conflicts_with("FILE"),
+        )
         .arg(flag("decisions", "Print a line of CSV for each request, as ALGORITHM decides it"))
         .arg(
             value(
@@ -75,6 +79,7 @@ pub(super) fn command() -> Command {
         .arg(flag("json", "Print the report as JSON").conflicts_with("decisions"))
         .arg(flag("strict", "Stop at the first line that is no request, with exit status 1"))
         .args(POLICY.iter().map(Setting::arg))
+        .args(IDENTITY.iter().filter(|setting| setting.variable == IPV6_PREFIX).map(Setting::arg))
 }
 
 pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
@@ -100,8 +105,8 @@ pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
         Some(pattern) => Source::Generated(traffic(raw, pattern)?),
         None => Source::File(raw.matches.get_one::<PathBuf>("FILE").cloned().unwrap_or_default()),
     };
-    let reading =
-        Reading { format, strict: set("strict"), ipv6_prefix: IPV6_PREFIX, progress: io::stderr().is_terminal() };
+    let ipv6_prefix = raw.in_force(IDENTITY, IPV6_PREFIX)?.parsed::<Ipv6Prefix>()?.bits();
+    let reading = Reading { format, strict: set("strict"), ipv6_prefix, progress: io::stderr().is_terminal() };
     Ok(Task::Replay(Box::new(Replay { source, reading, task, output })))
 }
 

@@ -171,6 +171,14 @@ fn settings_that_make_no_sense_stop_it_before_it_reads() {
         (&[], &["--decisions", "--json", "-"], "--json"),
         (&[], &[], "<FILE>"),
         (&[], &["--nonsense", "-"], "--nonsense"),
+        (&[], &["--ipv6-prefix", "129", "-"], "--ipv6-prefix is '129'"),
+        (&[], &["--generate", "noise"], "--generate is 'noise'"),
+        (&[], &["--seed", "1", "-"], "--seed"),
+        (&[], &["--generate", "herd", "--seed", "+1"], "--seed is '+1'"),
+        (&[], &["--client", "a", "-"], "--plot"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--sweep", "LIMIT=1", "-"], "POLICIES"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--suggest", "99", "-"], "POLICIES"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--plot", "x.svg", "-"], "POLICIES"),
         (&[("POLICIES", "a=fixed-window:1/1s"), ("LIMIT", "5")], &["-"], "POLICIES"),
     ] {
         let output = replay(settings, arguments).output().expect("the program runs");
@@ -221,6 +229,8 @@ fn an_access_log_is_told_by_its_content_packed_or_not() {
     assert_eq!(lines[13], "971211336000000,203.0.113.7,1,allowed,9,,24000000");
     let unpacked = run(&[("LIMIT", "10")], &["--decisions", "--algorithm", "fixed-window"], &packed);
     assert_eq!(printed(&unpacked), printed(&plain));
+    let apart = run(&[("IPV6_PREFIX", "128")], &["--decisions", "--algorithm", "fixed-window"], log.as_bytes());
+    assert!(!printed(&apart).contains("refused"), "each address is a client of its own");
     let cut = run(&[], &["--decisions"], &packed[..packed.len() - 9]);
     assert_eq!(cut.status.code(), Some(1));
     assert!(said(&cut).contains("cannot be read on"), "{}", said(&cut));

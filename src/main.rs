@@ -1,6 +1,6 @@
 //! The program `tollgate`. It wires the rooms, owns their threads, stops them in order, and alone ends the process.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,10 +48,18 @@ fn replay(settings: &Replay) -> Result<(), Box<dyn std::error::Error>> {
             .and_then(replay::unpacked)
             .map_err(|error| io::Error::new(error.kind(), format!("'{}' cannot be read: {error}", file.display()))),
     }?;
-    match replay::run(&settings.task, settings.reading, input, &mut io::stdout().lock(), &mut io::stderr().lock()) {
-        Err(error) if error.is_broken_pipe() => Ok(()),
-        done => Ok(done?),
-    }
+    let Some(path) = &settings.output else {
+        let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+        return match replay::run(&settings.task, settings.reading, input, &mut out, &mut err) {
+            Err(error) if error.is_broken_pipe() => Ok(()),
+            done => Ok(done?),
+        };
+    };
+    // A file is written whole or not at all.
+    let mut out = Vec::new();
+    replay::run(&settings.task, settings.reading, input, &mut out, &mut io::stderr().lock())?;
+    fs::write(path, out).map_err(|error| format!("'{}' cannot be written: {error}", path.display()))?;
+    Ok(())
 }
 
 fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {

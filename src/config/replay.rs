@@ -6,12 +6,11 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, value_parser};
 
+use super::identity::IDENTITY;
 use super::{ConfigError, Given, POLICY, Raw, Setting, Single, Task, parse, several};
+use crate::http::identity::Ipv6Prefix;
 use crate::policy::Algorithm;
-use crate::replay::{self, Form, Format, Pattern, Reading, Report, Row, Share, Suggest, Traffic};
-
-/// As in the service, IPv6 clients that share so many leading bits are one.
-const IPV6_PREFIX: u8 = 64;
+use crate::replay::{self, Form, Format, Pattern, Plot, Reading, Report, Row, Share, Suggest, Traffic};
 
 /// The settings of a replay.
 pub struct Replay {
@@ -21,6 +20,8 @@ pub struct Replay {
     pub reading: Reading,
     /// What is made of it.
     pub task: replay::Task,
+    /// The file for what comes out; standard output when there is none.
+    pub output: Option<PathBuf>,
 }
 
 /// Where traffic comes from.
@@ -30,6 +31,9 @@ pub enum Source {
     /// It is made.
     Generated(Traffic),
 }
+
+/// Of the settings of trust, the one that still matters when the client is already known.
+const IPV6_PREFIX: &str = "IPV6_PREFIX";
 
 pub(super) fn command() -> Command {
     let flag = |name, help| Arg::new(name).long(name).help(help).action(ArgAction::SetTrue);
@@ -47,7 +51,9 @@ pub(super) fn command() -> Command {
             value("generate", "PATTERN", format!("Make traffic instead of reading it: {}", Pattern::ACCEPTED))
                 .conflicts_with("FILE"),
         )
-        .arg(value("seed", "NUMBER", "Choose among all traffic of a pattern [default: 1]".into()).requires("generate"))
+        .arg(
+            value("seed", "NUMBER", "Choose among all traffic of a pattern [default: 1]".into()).conflicts_with("FILE"),
+        )
         .arg(flag("decisions", "Print a line of CSV for each request, as ALGORITHM decides it"))
         .arg(
             value(
@@ -61,21 +67,37 @@ pub(super) fn command() -> Command {
             value("suggest", "PERCENT", "Find the smallest limits that never refuse so many of the clients".into())
                 .conflicts_with_all(["decisions", "sweep"]),
         )
+        .arg(
+            value("plot", "FILE.svg", "Draw one client's traffic under the four algorithms into a file".into())
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["decisions", "sweep", "suggest", "json"]),
+        )
+        .arg(
+            value("client", "NAME", "Whose traffic --plot draws; the busiest client's when not given".into())
+                .requires("plot"),
+        )
         .arg(flag("json", "Print the report as JSON").conflicts_with("decisions"))
         .arg(flag("strict", "Stop at the first line that is no request, with exit status 1"))
         .args(POLICY.iter().map(Setting::arg))
+        .args(IDENTITY.iter().filter(|setting| setting.variable == IPV6_PREFIX).map(Setting::arg))
 }
 
 pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
     let set = |name| raw.matches.get_flag(name);
     let form = if set("json") { Form::Json } else { Form::Table };
     let format = option(raw, "format", |text| text.parse().map_err(|()| Format::ACCEPTED.into()))?;
+    let output = raw.matches.get_one::<PathBuf>("plot").cloned();
     let task = if set("decisions") {
         replay::Task::Decisions(super::policies(raw)?)
     } else if let Some(share) = option(raw, "suggest", |text| text.parse().map_err(|()| Share::ACCEPTED.into()))? {
         replay::Task::Suggest(suggest(raw, share, form)?)
     } else if let Some(sweep) = option(raw, "sweep", |text| sweep(text).ok_or_else(|| SWEEP_ACCEPTED.into()))? {
         replay::Task::Report(Report { rows: swept(raw, &sweep)?, refused_most_by: None, form })
+    } else if output.is_some() {
+        none_of_several(raw, "--plot")?;
+        let Report { rows, .. } = report(raw, form)?;
+        let client = raw.matches.get_one::<String>("client").cloned();
+        replay::Task::Plot(Plot { rows, window: Single::read(raw)?.window, client })
     } else {
         replay::Task::Report(report(raw, form)?)
     };
@@ -83,9 +105,9 @@ pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
         Some(pattern) => Source::Generated(traffic(raw, pattern)?),
         None => Source::File(raw.matches.get_one::<PathBuf>("FILE").cloned().unwrap_or_default()),
     };
-    let reading =
-        Reading { format, strict: set("strict"), ipv6_prefix: IPV6_PREFIX, progress: io::stderr().is_terminal() };
-    Ok(Task::Replay(Box::new(Replay { source, reading, task })))
+    let ipv6_prefix = raw.in_force(IDENTITY, IPV6_PREFIX)?.parsed::<Ipv6Prefix>()?.bits();
+    let reading = Reading { format, strict: set("strict"), ipv6_prefix, progress: io::stderr().is_terminal() };
+    Ok(Task::Replay(Box::new(Replay { source, reading, task, output })))
 }
 
 /// An option of the replay alone, parsed; the parser's error says what is accepted.

@@ -36,18 +36,9 @@ impl Clients {
 
     /// The number of a client whose name may be an address, or `None` beyond the 32 bits of a number.
     pub(super) fn of_address(&mut self, name: &[u8]) -> Option<u32> {
-        let colon = memchr::memchr(b':', name).is_some();
-        let address = colon.then(|| str::from_utf8(name).ok()?.parse::<Ipv6Addr>().ok()).flatten();
-        let Some(address) = address else { return self.of(name) };
         let mut network = std::mem::take(&mut self.network);
-        network.clear();
-        // Writing to memory does not fail.
-        let _ = match ClientKey::network(address.into(), self.ipv6_prefix).address() {
-            Some(IpAddr::V6(first)) if self.ipv6_prefix < 128 => write!(network, "{first}/{}", self.ipv6_prefix),
-            Some(whole) => write!(network, "{whole}"),
-            None => unreachable!("a key made from an address has one"),
-        };
-        let number = self.of(&network);
+        let grouped = write_network(name, self.ipv6_prefix, &mut network);
+        let number = self.of(if grouped { &network } else { name });
         self.network = network;
         number
     }
@@ -66,6 +57,14 @@ impl Clients {
         Some(number)
     }
 
+    /// The number of a client that has come, by the name that [`Clients::name`] tells or by an address of its network.
+    pub(super) fn find(&self, name: &str) -> Option<u32> {
+        let mut network = Vec::new();
+        write_network(name.as_bytes(), self.ipv6_prefix, &mut network);
+        let is = |number: u32| [name.as_bytes(), &network].contains(&named(&self.names, &self.ends, number));
+        (0..).zip(&self.ends).map(|(number, _)| number).find(|&number| is(number))
+    }
+
     /// The name of a client, as text.
     pub(super) fn name(&self, number: u32) -> String {
         String::from_utf8_lossy(named(&self.names, &self.ends, number)).into_owned()
@@ -75,6 +74,21 @@ impl Clients {
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
+}
+
+/// Writes the network of a name that is an IPv6 address, or the IPv4 address that is mapped into it; false for other names.
+fn write_network(name: &[u8], ipv6_prefix: u8, network: &mut Vec<u8>) -> bool {
+    network.clear();
+    let colon = memchr::memchr(b':', name).is_some();
+    let address = colon.then(|| str::from_utf8(name).ok()?.parse::<Ipv6Addr>().ok()).flatten();
+    let Some(address) = address else { return false };
+    // Writing to memory does not fail.
+    let _ = match ClientKey::network(address.into(), ipv6_prefix).address() {
+        Some(IpAddr::V6(first)) if ipv6_prefix < 128 => write!(network, "{first}/{ipv6_prefix}"),
+        Some(whole) => write!(network, "{whole}"),
+        None => unreachable!("a key made from an address has one"),
+    };
+    true
 }
 
 /// A number as the key that limiters take: four bytes, for which their map has a table of its own.
@@ -117,6 +131,10 @@ mod tests {
         assert_eq!(clients.of_address(b"203.0.113.7"), Some(2));
         assert_eq!(clients.of_address(b"::ffff:203.0.113.7"), Some(2));
         assert_eq!(clients.of_address(b"host:8080"), Some(3));
+        for name in ["2001:db8::/64", "2001:db8::99"] {
+            assert_eq!(clients.find(name), Some(0), "{name}");
+        }
+        assert_eq!(clients.find("2001:db8:0:2::1"), None);
         assert_eq!(Clients::new(128).of_address(b"2001:db8::1"), Some(0));
     }
 }

@@ -13,6 +13,7 @@
 //! | `decisions` | a line of CSV for each request |
 //! | `report` | totals of several limits over the same requests, side by side |
 //! | `suggest` | the smallest limit that would have refused hardly anybody |
+//! | `plot` | one client's traffic as a picture |
 //! | `generate` | traffic for those who have none |
 //! | `columns` | text in columns |
 
@@ -23,6 +24,7 @@ mod decisions;
 mod generate;
 mod input;
 mod lines;
+mod plot;
 mod report;
 mod run;
 mod suggest;
@@ -36,6 +38,7 @@ use crate::policy::Policies;
 pub use generate::{Pattern, Traffic};
 pub use input::Format;
 pub use lines::unpacked;
+pub use plot::Plot;
 pub use report::{Form, Report, Row};
 pub use run::Reading;
 pub use suggest::{Share, Suggest};
@@ -49,6 +52,8 @@ pub enum Task {
     Report(Report),
     /// The smallest limits that would have refused hardly anybody.
     Suggest(Suggest),
+    /// One client's traffic as SVG.
+    Plot(Plot),
 }
 
 /// Reads `input` to its end and writes to `out` what the task asks for; `err` gets what is to be said about the input.
@@ -68,6 +73,7 @@ pub fn run(
         Task::Decisions(policies) => decisions::write(policies, reading, input, &mut out, err),
         Task::Report(report) => report.write(reading, input, &mut out, err),
         Task::Suggest(suggest) => suggest.write(reading, input, &mut out, err),
+        Task::Plot(plot) => plot.write(reading, input, &mut out, err),
     };
     let flushed = out.flush().map_err(ReplayError::Write);
     done.and(flushed)
@@ -97,6 +103,11 @@ pub enum ReplayError {
     },
     /// More clients than there are numbers for.
     TooManyClients,
+    /// The client that was asked for, or any at all, is not in the input.
+    NoSuchClient {
+        /// Its name, if one was asked for.
+        name: Option<String>,
+    },
 }
 
 impl ReplayError {
@@ -117,6 +128,8 @@ impl fmt::Display for ReplayError {
                 f,
                 "none of {skipped} lines is a request; accepted are time,client[,cost] and the common and combined log formats"
             ),
+            Self::NoSuchClient { name: None } => f.write_str("there is no client to draw a picture of"),
+            Self::NoSuchClient { name: Some(name) } => write!(f, "the input has no client '{}'", name.escape_debug()),
             Self::TooManyClients => write!(f, "the input has more than {} clients", u32::MAX),
         }
     }
@@ -126,7 +139,7 @@ impl std::error::Error for ReplayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Read(error) | Self::Write(error) => Some(error),
-            Self::Line { .. } | Self::NoRequests { .. } | Self::TooManyClients => None,
+            Self::Line { .. } | Self::NoRequests { .. } | Self::TooManyClients | Self::NoSuchClient { .. } => None,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::clock::ManualClock;
 use crate::decision::Outcome;
 use crate::limiter::RateLimiter;
 use crate::policy::{Algorithm, Policies, Policy, Rule, TokenBucket};
-use tally::Tally;
+pub(super) use tally::Tally;
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

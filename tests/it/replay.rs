@@ -171,6 +171,14 @@ fn settings_that_make_no_sense_stop_it_before_it_reads() {
         (&[], &["--decisions", "--json", "-"], "--json"),
         (&[], &[], "<FILE>"),
         (&[], &["--nonsense", "-"], "--nonsense"),
+        (&[], &["--ipv6-prefix", "129", "-"], "--ipv6-prefix is '129'"),
+        (&[], &["--generate", "noise"], "--generate is 'noise'"),
+        (&[], &["--seed", "1", "-"], "--seed"),
+        (&[], &["--generate", "herd", "--seed", "+1"], "--seed is '+1'"),
+        (&[], &["--client", "a", "-"], "--plot"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--sweep", "LIMIT=1", "-"], "POLICIES"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--suggest", "99", "-"], "POLICIES"),
+        (&[("POLICIES", "a=fixed-window:1/1s")], &["--plot", "x.svg", "-"], "POLICIES"),
         (&[("POLICIES", "a=fixed-window:1/1s"), ("LIMIT", "5")], &["-"], "POLICIES"),
     ] {
         let output = replay(settings, arguments).output().expect("the program runs");
@@ -221,6 +229,8 @@ fn an_access_log_is_told_by_its_content_packed_or_not() {
     assert_eq!(lines[13], "971211336000000,203.0.113.7,1,allowed,9,,24000000");
     let unpacked = run(&[("LIMIT", "10")], &["--decisions", "--algorithm", "fixed-window"], &packed);
     assert_eq!(printed(&unpacked), printed(&plain));
+    let apart = run(&[("IPV6_PREFIX", "128")], &["--decisions", "--algorithm", "fixed-window"], log.as_bytes());
+    assert!(!printed(&apart).contains("refused"), "each address is a client of its own");
     let cut = run(&[], &["--decisions"], &packed[..packed.len() - 9]);
     assert_eq!(cut.status.code(), Some(1));
     assert!(said(&cut).contains("cannot be read on"), "{}", said(&cut));
@@ -261,4 +271,161 @@ fn several_policies_are_a_row_each_and_one_together() {
     assert_eq!(lines[0], "0,a,2,allowed,1,,120000000");
     assert_eq!(lines[1], "0,a,2,refused,1,1000000,120000000");
     assert_eq!(lines[2], "0,a,6,never,1,,120000000");
+}
+
+/// name → (requests, allowed, most in a window) of a report in JSON.
+fn figures(output: &Output) -> Vec<(String, u64, u64, u64)> {
+    let report: Value = serde_json::from_str(printed(output)).expect("JSON");
+    let rows = report["rows"].as_array().expect("rows").iter();
+    let number = |row: &Value, name: &str| row[name].as_u64().expect("a number");
+    rows.map(|row| {
+        let name = format!("{} {}", row["name"].as_str().expect("a name"), row["settings"].as_str().expect("settings"));
+        (name, number(row, "requests"), number(row, "allowed"), number(row, "most_in_window"))
+    })
+    .collect()
+}
+
+fn generated(arguments: &[&str]) -> Output {
+    replay(&[("LIMIT", "10"), ("WINDOW", "10s")], arguments).output().expect("the program runs")
+}
+
+#[test]
+fn twenty_requests_round_a_border_and_twice_the_rate_for_two_windows_come_out_as_the_readme_says() {
+    let row = |name: &str, requests, allowed, most| (name.to_owned(), requests, allowed, most);
+    assert_eq!(
+        figures(&generated(&["--json", "--generate", "boundary"])),
+        [
+            row("token-bucket 10:1/1s", 20, 11, 11),
+            row("fixed-window 10/10s", 20, 20, 20),
+            row("sliding-window-log 10/10s", 20, 10, 10),
+            row("sliding-window-counter 10/10s", 20, 10, 10),
+        ]
+    );
+    assert_eq!(figures(&generated(&["--json", "--generate", "steady"]))[0], row("token-bucket 10:1/1s", 40, 29, 19));
+}
+
+#[test]
+fn the_same_seed_makes_the_same_traffic_and_all_of_it_is_in_order() {
+    for pattern in ["boundary", "burst", "steady", "poisson", "herd"] {
+        let made =
+            |seed| generated(&["--decisions", "--algorithm", "fixed-window", "--generate", pattern, "--seed", seed]);
+        let (one, again, two) = (made("1"), made("1"), made("2"));
+        let lines = printed(&one);
+        assert!(lines == printed(&again), "{pattern}");
+        let random = !matches!(pattern, "boundary" | "steady");
+        assert_eq!(lines != printed(&two), random, "{pattern}");
+        let times = lines.lines().skip(1).map(|line| line.split(',').next().and_then(|time| time.parse::<u64>().ok()));
+        let times: Vec<u64> = times.collect::<Option<_>>().expect("times");
+        assert!(times.is_sorted(), "{pattern}");
+        assert!((20..1_500_000).contains(&times.len()), "{pattern}: {}", times.len());
+    }
+    let output = replay(&[("LIMIT", "100001")], &["--generate", "herd"]).output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("LIMIT is '100001'"), "{}", said(&output));
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_value_and_each_algorithm_that_the_setting_is_one_of() {
+    let names = |sweep: &str| -> Vec<String> {
+        let output = run(&[], &["--json", "--sweep", sweep], b"0,a\n1,a\n2,a\n");
+        figures(&output).into_iter().map(|(name, ..)| name).collect()
+    };
+    assert_eq!(names("CAPACITY=1,2"), ["token-bucket 1:1/1s", "token-bucket 2:1/1s"]);
+    assert_eq!(names("refill-rate=100/1m"), ["token-bucket 10:1/600ms"]);
+    assert_eq!(names("window= 1s"), ["fixed-window 10/1s", "sliding-window-log 10/1s", "sliding-window-counter 10/1s"]);
+    assert_eq!(names("LIMIT=1,2").len(), 6);
+    let output = run(&[], &["--json", "--sweep", "LIMIT=2,3"], b"0,a\n1,a\n2,a\n");
+    let allowed: Vec<u64> = figures(&output).into_iter().map(|(_, _, allowed, _)| allowed).collect();
+    assert_eq!(allowed, [2, 2, 2, 3, 3, 3]);
+    for (sweep, named) in [
+        ("LIMIT=5,x", "--sweep LIMIT is 'x'"),
+        ("LIMIT=", "--sweep LIMIT is ''"),
+        ("LIMIT=0", "--sweep LIMIT is '0'"),
+        ("PORT=1", "--sweep is 'PORT=1'"),
+        ("LIMIT", "--sweep is 'LIMIT'"),
+    ] {
+        let output = run(&[], &["--sweep", sweep], b"");
+        assert_eq!(output.status.code(), Some(2), "{sweep}");
+        assert!(said(&output).contains(named), "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_suggestion_is_the_smallest_limit_and_names_the_setting() {
+    // Ten clients, of which the nth comes n times at once.
+    let input: String = (1..=10).map(|n| format!("0,c{n}\n").repeat(n)).collect();
+    let output = run(&[], &["--suggest", "90"], input.as_bytes());
+    let lines: Vec<Vec<&str>> =
+        printed(&output).lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["token-bucket", "9:1/1s", "9", "90.000%", "10"]);
+    assert_eq!(lines[3], ["sliding-window-counter", "9/60s", "9", "90.000%", "10"]);
+    let output = run(&[], &["--suggest", "101"], b"");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("--suggest is '101'"), "{}", said(&output));
+    // A cost that no log holds.
+    let output = run(&[], &["--suggest", "100"], b"0,a,10000001\n");
+    let lines: Vec<&str> = printed(&output).lines().collect();
+    assert!(lines[4].starts_with("sliding-window-log") && lines[4].contains("none"), "{lines:?}");
+}
+
+/// A file of this test alone, which goes when it is done.
+struct Picture(PathBuf);
+
+impl Picture {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("tollgate-{}-{name}.svg", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+
+    fn read(&self) -> String {
+        fs::read_to_string(&self.0).expect("a picture")
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_picture_is_well_formed_and_has_a_mark_for_each_request_whoever_the_client_is() {
+    let picture = Picture::new("marks");
+    for name in ["a", "<b>&'\u{ffff}\u{1}\u{1b}[31m", &"long ".repeat(1_000)] {
+        let input: String = (0..15).map(|n| format!("{},\"{name}\"\n", n * 1_000_000)).collect();
+        let output = run(&[("WINDOW", "10s")], &["--plot", picture.path()], input.as_bytes());
+        assert_eq!(printed(&output), "");
+        let text = picture.read();
+        let document = roxmltree::Document::parse(&text).expect("well-formed XML");
+        let marks = |class: &str, tag: &str| {
+            let marks = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", tag)));
+            marks.filter(|mark| mark.attribute("class") == Some(class)).count()
+        };
+        // Fifteen in each of four lanes, and one of each in the legend.
+        assert_eq!(marks("in", "rect") + marks("out", "circle"), 4 * 15 + 2);
+        // The bucket and the fixed window let in all, the log and the counter ten and a few.
+        assert!(marks("out", "circle") > 1);
+        assert!(text.contains("15 of 15 let in, at most 10 in a window"), "{text}");
+    }
+}
+
+#[test]
+fn a_picture_of_many_requests_has_bars_and_the_busiest_client_unless_another_is_named() {
+    let picture = Picture::new("bars");
+    let input: String =
+        (0..5_000).map(|n| format!("{},{}\n", n * 10_000, if n % 3 == 0 { "few" } else { "many" })).collect();
+    run(&[], &["--plot", picture.path()], input.as_bytes());
+    let text = picture.read();
+    roxmltree::Document::parse(&text).expect("well-formed XML");
+    assert!(text.contains("many: 3333 requests"), "{text}");
+    assert!(text.len() < 200_000, "a picture does not grow with the traffic");
+    run(&[], &["--plot", picture.path(), "--client", "few"], input.as_bytes());
+    assert!(picture.read().contains("few: 1667 requests"));
+    let output = run(&[], &["--plot", picture.path(), "--client", "nobody"], input.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output), "tollgate: the input has no client 'nobody'\n");
+    assert!(picture.read().contains("few: 1667 requests"), "a failure leaves the file alone");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::Value;
 use tollgate::Policy;
-use tollgate::replay::{self, Form, Reading, Report, Row, Task};
+use tollgate::replay::{self, Form, Reading, Report, Row, Suggest, Task};
 
 const READING: Reading = Reading { format: None, strict: true, ipv6_prefix: 64, progress: false };
 
@@ -135,5 +135,48 @@ proptest! {
             .map(|client| client["refused"][1].as_u64().expect("a number")).collect();
         prop_assert!(refused.is_sorted_by(|a, b| a >= b));
         prop_assert_eq!(refused.iter().sum::<u64>(), report["rows"][1]["refused"].as_u64().expect("a number"));
+    }
+}
+
+/// The clients that a policy would ever have refused.
+fn refused_clients(requests: &[Request], rule: Rule, settings: Settings) -> u64 {
+    naive(rule, settings, requests)[2]
+}
+
+proptest! {
+    #[test]
+    fn the_suggested_limit_does_and_one_less_does_not(
+        window in 1..40u64,
+        percent in 1..=100u64,
+        steps in proptest::collection::vec((0..6u64, 0..6u8, 1..4u64), 1..100),
+    ) {
+        let mut now = 1_000;
+        let requests: Vec<Request> = steps.into_iter().map(|(step, client, cost)| {
+            now += step;
+            (now, client, cost)
+        }).collect();
+        let clients = requests.iter().map(|(_, client, _)| client).collect::<std::collections::BTreeSet<_>>().len() as u64;
+        let span = Duration::from_micros(window);
+        let share = percent.to_string().parse().expect("a share");
+        // The bucket gains one token in each window, whatever its capacity is.
+        let slow: Rule = |Settings { limit, window }, before, now, cost| {
+            let (mut level, mut at) = (limit * window, 0);
+            for &(time, spent) in before {
+                level = (limit * window).min(level + (time - at)) - spent * window;
+                at = time;
+            }
+            (limit * window).min(level + (now - at)) >= cost * window
+        };
+        let task = Task::Suggest(Suggest::new(share, (1, span), span, Form::Json).expect("a valid window"));
+        let lines = report(&task, &requests);
+        for (rule, line) in [slow, fixed, log, counter].into_iter().zip(lines.as_array().expect("rows")) {
+            let limit = line["smallest"].as_u64().expect("a limit");
+            let suits = |limit| {
+                let refused = refused_clients(&requests, rule, Settings { limit, window });
+                (clients - refused) * 100 >= percent * clients
+            };
+            prop_assert!(suits(limit), "{line} of {clients} clients");
+            prop_assert!(limit == 1 || !suits(limit - 1), "{line} of {clients} clients");
+        }
     }
 }

@@ -2,8 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the lines say: a request as (µs, client, cost), or the number of a line that is none.
-fn read(text: &[u8], format: Option<Format>) -> Vec<Result<(u64, String, u64), (u64, String)>> {
+/// A request as (µs, client, cost), or the number of a line that is none, and the problem.
+type Told = Result<(u64, String, u64), (u64, String)>;
+
+/// What the lines say.
+fn read(text: &[u8], format: Option<Format>) -> Vec<Told> {
     let mut requests = Requests::new(text, format);
     let mut all = Vec::new();
     while requests.advance().expect("memory can be read") {

@@ -7,7 +7,7 @@ use crate::clock::{Timestamp, micros};
 use crate::decision::Outcome;
 
 /// The totals of one limit.
-pub(super) struct Tally {
+pub(in crate::replay) struct Tally {
     /// Microseconds of the window in which the most of a client is counted.
     window: Option<u64>,
     pub(super) allowed: u64,
@@ -26,7 +26,7 @@ struct Client {
 }
 
 impl Tally {
-    pub(super) fn new(window: Option<Duration>) -> Self {
+    pub(in crate::replay) fn new(window: Option<Duration>) -> Self {
         Self {
             window: window.map(micros),
             allowed: 0,
@@ -39,7 +39,14 @@ impl Tally {
     }
 
     /// Counts one request. A client has the number of those before it at its first request.
-    pub(super) fn add(&mut self, client: usize, time: Timestamp, cost: u64, own: Outcome, judge: Option<Outcome>) {
+    pub(in crate::replay) fn add(
+        &mut self,
+        client: usize,
+        time: Timestamp,
+        cost: u64,
+        own: Outcome,
+        judge: Option<Outcome>,
+    ) {
         if client == self.clients.len() {
             self.clients.push(Client::default());
         }
@@ -70,7 +77,7 @@ impl Tally {
     }
 
     /// The most that each client got through in any one window, in the order of their numbers.
-    pub(super) fn most_of(&self) -> Option<impl Iterator<Item = u64>> {
+    pub(in crate::replay) fn most_of(&self) -> Option<impl Iterator<Item = u64>> {
         self.window.map(|_| self.clients.iter().map(|client| client.passed.most))
     }
 }

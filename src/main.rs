@@ -63,7 +63,8 @@ fn replay(settings: &Replay) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
-    env_logger::Builder::new().parse_filters(&settings.log).init();
+    let quiet = log::LevelFilter::Off;
+    env_logger::Builder::new().filter_module(server::CRATE_LOG, quiet).parse_filters(&settings.log).init();
     for warning in &settings.advice {
         log::warn!("{warning}");
     }

@@ -75,9 +75,7 @@ pub(super) fn text(status: u16, body: Cow<'static, str>) -> Response {
 
 /// Writes an answer after which the connection lives on.
 pub(super) fn write(request: tiny_http::Request, answer: Answer) {
-    let connection = answer.keep_alive.then_some("keep-alive");
-    // An error is the client's: it has gone, or its connection was cut because it does not read.
-    let _ = request.respond(response(answer.response, connection));
+    drop(print(request, answer.response, answer.keep_alive.then_some("keep-alive")));
 }
 
 /// Writes the last answer of a connection. Then waits until the body has come or the socket is shut, when there is one.
@@ -88,16 +86,13 @@ pub(super) fn write_and_wait(request: tiny_http::Request, answer: Answer) {
 /// Writes the last answer of a connection, and waits for nothing but the client's taking it.
 pub(super) fn write_last(request: tiny_http::Request, answer: Answer) -> Rest {
     let declared = unread_body(&request);
-    let head = *request.method() == Method::Head;
     if declared == 0 {
-        let (version, response) = (request.http_version().clone(), response(answer.response, Some("close")));
-        let mut writer = request.into_writer();
-        let _ = response.raw_print(&mut writer, version, &[], head, None).and_then(|()| writer.flush());
-        return Rest::Writer(writer);
+        return Rest::Writer(print(request, answer.response, Some("close")));
     }
     // Every other way drops the request, and that waits for the body, or allocates it whole. `upgrade` gives the stream
     // back instead. It adds `Connection: upgrade` and `Upgrade: HTTP/1.1`, which tell nothing new (RFC 9110, section
     // 7.8), and leaves out the body and its length.
+    let head = *request.method() == Method::Head;
     let body = answer.response.body.clone();
     let connection = format!("close\r\nContent-Length: {}", body.len());
     let mut stream = request.upgrade("HTTP/1.1", response(answer.response, Some(&connection)));
@@ -125,6 +120,17 @@ pub(super) fn unread_body(request: &tiny_http::Request) -> u64 {
     if length > READ_AHEAD || expects { length } else { 0 }
 }
 
+/// Writes an answer and gives back the turn to write on the connection, which ends when it is dropped.
+fn print(request: tiny_http::Request, plain: Response, connection: Option<&str>) -> Box<dyn Write + Send> {
+    let version = request.http_version().clone();
+    let head = *request.method() == Method::Head;
+    let mut writer = request.into_writer();
+    // The request's headers are left out: a `TE` among them would make the crate send chunks without a length.
+    // An error is the client's: it has gone, or its connection was cut because it does not read.
+    let _ = response(plain, connection).raw_print(&mut writer, version, &[], head, None).and_then(|()| writer.flush());
+    writer
+}
+
 fn response(plain: Response, connection: Option<&str>) -> tiny_http::Response<Cursor<Vec<u8>>> {
     let Response { status, headers, body } = plain;
     let mut fields: Vec<Header> = headers.iter().map(|(name, value)| header(name, value)).collect();
@@ -135,7 +141,7 @@ fn response(plain: Response, connection: Option<&str>) -> tiny_http::Response<Cu
     });
     let length = body.len();
     let body = Cursor::new(body.into_owned().into_bytes());
-    // A client that asks for it with `TE` would get chunks, and so would a long body: no answer of ours needs them.
+    // A long body would be sent in chunks: those of ours are all at hand and have a length.
     tiny_http::Response::new(status.into(), fields, body, Some(length), None).with_chunked_threshold(usize::MAX)
 }
 

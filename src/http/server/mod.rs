@@ -41,6 +41,9 @@ pub use panics::quiet_panics;
 /// What answers a plain request. It may panic: that costs the client its answer, and nobody else anything.
 type Handler = Arc<dyn Fn(&Request<'_>) -> Response + Send + Sync>;
 
+/// The log target of the HTTP crate. What it says at level error is an ordinary stop, or is said and counted here.
+pub const CRATE_LOG: &str = "tiny_http";
+
 /// Where and with how many threads to listen, and how patiently.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {

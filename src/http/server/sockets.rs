@@ -8,11 +8,13 @@
 //! So a descriptor could be closed and given to another connection between the look at its peer and the shutdown, one
 //! microsecond later: that connection would be cut. It could be no file: shutting one down does nothing.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::RawFd;
 
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{self, MsgFlags, SockaddrStorage};
@@ -47,22 +49,44 @@ impl Descriptors {
         fstat(&self.list).map_or(0, |list| list.st_size)
     }
 
-    /// Every descriptor of a connection to this port of ours. Those that were reset have no peer any more and are left out.
+    /// Every descriptor of a connection to this port of ours. A peer that is `known` is not asked where it connected to.
     ///
     /// # Errors
     /// When the list cannot be read.
-    pub(super) fn connections(&mut self) -> io::Result<Vec<Descriptor>> {
-        let mut found = Vec::new();
+    pub(super) fn look(&mut self, known: &HashSet<SocketAddr>) -> io::Result<Found> {
+        let port = self.port;
+        let mut found = Found { open: Vec::with_capacity(2 * known.len()), reset: 0 };
         for entry in self.list.iter() {
             let Some(number) = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
-            let Some(peer) = address(socket::getpeername(number)) else { continue };
-            let local = address(socket::getsockname(number));
-            if local.is_some_and(|local| local.port() == self.port) {
-                found.push(Descriptor { number, peer });
+            match socket::getpeername(number) {
+                Ok(peer) => {
+                    let Some(peer) = address(peer) else { continue };
+                    if known.contains(&peer) || is_at(number, port) {
+                        found.open.push(Descriptor { number, peer });
+                    }
+                }
+                // No peer any more; or no peer ever, and then it is the listener, which cannot be read from.
+                Err(Errno::ENOTCONN) if is_at(number, port) => {
+                    let read = socket::recv(number, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
+                    found.reset += usize::from(read != Err(Errno::ENOTCONN));
+                }
+                Err(_) => {}
             }
         }
         Ok(found)
     }
+}
+
+/// Whether a descriptor is a socket at this port of ours.
+fn is_at(number: RawFd, port: u16) -> bool {
+    socket::getsockname(number).ok().and_then(address).is_some_and(|local| local.port() == port)
+}
+
+/// What a look at all descriptors found.
+pub(super) struct Found {
+    pub(super) open: Vec<Descriptor>,
+    /// Descriptors of connections that the other end has reset, and that are held nevertheless.
+    pub(super) reset: usize,
 }
 
 /// Raises the soft limit of open files to the hard one, and gives the limit that holds now.
@@ -82,7 +106,7 @@ pub(super) fn raise_limit() -> usize {
 impl Descriptor {
     /// Shuts the connection down, whoever holds it. Does nothing when it has closed meanwhile.
     pub(super) fn shut(self, how: Shutdown) {
-        if address(socket::getpeername(self.number)) != Some(self.peer) {
+        if socket::getpeername(self.number).ok().and_then(address) != Some(self.peer) {
             return;
         }
         let how = match how {
@@ -94,9 +118,10 @@ impl Descriptor {
         let _ = socket::shutdown(self.number, how);
     }
 
-    /// How many bytes have come that nobody has read, at most as many as `room` holds.
-    pub(super) fn unread(self, room: &mut [u8]) -> usize {
-        socket::recv(self.number, room, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT).unwrap_or(0)
+    /// How many bytes have come that nobody has read, at most as many as `room` holds; 0 when it is the end that has come.
+    /// `None` when there is nothing to read.
+    pub(super) fn unread(self, room: &mut [u8]) -> Option<usize> {
+        socket::recv(self.number, room, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT).ok()
     }
 }
 
@@ -108,8 +133,7 @@ pub(super) fn peer(address: SocketAddr) -> SocketAddr {
     }
 }
 
-fn address(found: nix::Result<SockaddrStorage>) -> Option<SocketAddr> {
-    let found = found.ok()?;
+fn address(found: SockaddrStorage) -> Option<SocketAddr> {
     if let Some(v4) = found.as_sockaddr_in() {
         return Some(SocketAddrV4::new(v4.ip(), v4.port()).into());
     }

@@ -11,7 +11,7 @@
 //! - a worker stuck in writing to a client that does not read.
 //! - nobody accepts, because the crate's acceptor ended on an error or a panic: a new one is started.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::panic::{self, AssertUnwindSafe};
@@ -34,8 +34,9 @@ const ROUND: Duration = Duration::from_millis(25);
 const CALM_SHARE: u32 = 200;
 /// The same while something is the matter, or connections come and go.
 const URGENT_SHARE: u32 = 8;
-/// Longest pause between two looks.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Shortest and longest pause between two looks while all is well.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// After its last answer a client has so long to take it and to close. Then its socket is shut: bytes of it that nobody
 /// read would otherwise make the system discard the answer on its way.
@@ -44,11 +45,18 @@ const LINGER: Duration = Duration::from_millis(300);
 /// Bytes that wait for longer than this on a connection have no thread that reads them.
 const STARVED_AFTER: Duration = Duration::from_millis(20);
 
-/// Bytes that wait for longer than this, threads having been freed meanwhile, will not become a request.
-const FLOOD_AFTER: Duration = Duration::from_secs(2);
+/// What waits for longer than this, threads having been freed meanwhile, will not become a request: the crate's thread
+/// hangs, or takes longer over a head than any honest one needs.
+const DEAD_AFTER: Duration = Duration::from_secs(2);
 
-/// So many unread bytes at two looks are a flood: requests have a head of a few hundred, and are read as they come.
+/// So many unread bytes in the midst of something, at two looks, are a flood: heads have a few hundred bytes and are read
+/// as they come, and a body is known by its request.
 const FLOOD: usize = 32 * 1024;
+/// The second look comes so soon.
+const FLOOD_ROUND: Duration = Duration::from_millis(10);
+
+/// Looks at which the number of reset connections does not fall before they are taken for lost.
+const RESET_LOOKS: u32 = 40;
 
 /// Connections to ourselves in one round.
 const MAX_FREED: usize = 64;
@@ -82,6 +90,8 @@ pub(super) struct Watch {
     own: SocketAddr,
     descriptors: Descriptors,
     max_connections: usize,
+    /// Until the next round.
+    pause: Duration,
     /// When the next look is due, if it is urgent and if not.
     urgent_look: Instant,
     calm_look: Instant,
@@ -89,12 +99,29 @@ pub(super) struct Watch {
     urgent: bool,
     /// How many descriptors were open before the last look.
     count: i64,
+    /// The peers of the last look.
+    known: HashSet<SocketAddr>,
+    /// Connections that were reset and hold descriptors; those of them that nothing frees; looks without a change.
+    reset: usize,
+    lost: usize,
+    reset_looks: u32,
     /// Since when a connection has been waiting to be accepted while none was.
     pending: Option<Instant>,
+    /// When the youngest connection was first seen.
     newest: Instant,
+    /// What changes when connections are accepted.
+    signs: Signs,
     revived: Option<Instant>,
     old: Vec<Old>,
     stop_begun: Option<Instant>,
+}
+
+/// Signs of life of an acceptor: a connection first seen, a change of the descriptors, a connection that was gone at once.
+#[derive(Default, PartialEq, Eq)]
+struct Signs {
+    newest: Option<Instant>,
+    descriptors: i64,
+    panics: u64,
 }
 
 /// A server of the crate that accepts no more, and whose connections live on.
@@ -124,12 +151,18 @@ impl Watch {
             own,
             descriptors,
             max_connections,
+            pause: ROUND,
             urgent_look: now,
             calm_look: now,
             urgent: false,
             count: 0,
+            known: HashSet::new(),
+            reset: 0,
+            lost: 0,
+            reset_looks: 0,
             pending: None,
             newest: now,
+            signs: Signs::default(),
             revived: None,
             old: Vec::new(),
             stop_begun: None,
@@ -140,7 +173,7 @@ impl Watch {
     pub(super) fn run(mut self) {
         let wake = self.room.wake.1.clone();
         loop {
-            let woken = wake.recv_timeout(ROUND).is_ok();
+            let woken = wake.recv_timeout(self.pause).is_ok();
             let round = panic::catch_unwind(AssertUnwindSafe(|| self.round(woken)));
             match round {
                 Ok(true) => return,
@@ -202,8 +235,8 @@ impl Watch {
 
     /// Looks at every connection once. Tells how many there are that may still be served, if that can be told.
     fn look(&mut self, now: Instant) -> Option<usize> {
-        let connections = match self.descriptors.connections() {
-            Ok(found) => by_peer(found),
+        let (connections, reset) = match self.descriptors.look(&self.known) {
+            Ok(found) => (by_peer(found.open), found.reset),
             Err(error) => {
                 log::error!("cannot list open connections: {error}");
                 self.urgent_look = now + MAX_PAUSE;
@@ -218,6 +251,7 @@ impl Watch {
         let mut gone = Vec::new();
         let mut open = Vec::new();
         let mut urgent = false;
+        let mut suspect = false;
         let mut starved = 0;
         for (peer, look) in peers.iter().copied().zip(looks) {
             self.newest = self.newest.max(look.begun);
@@ -237,9 +271,12 @@ impl Watch {
                     gone.push(peer);
                 }
                 Trust::Open => {
-                    let unread = sockets[0].unread(&mut [0; FLOOD]);
-                    match room.table.note_unread(peer, unread > 0, now) {
-                        Some(since) if since > FLOOD_AFTER || (unread == FLOOD && since > STARVED_AFTER / 2) => {
+                    let mut room_for = [0; FLOOD];
+                    let unread = sockets[0].unread(&mut room_for);
+                    let flood = unread == Some(FLOOD) && !begins_request(&room_for);
+                    suspect |= flood;
+                    match room.table.note_unread(peer, unread.is_some(), now) {
+                        Some(since) if since > DEAD_AFTER || (flood && !since.is_zero()) => {
                             room.counters.flood_closed.add(1);
                             gone.push(peer);
                         }
@@ -259,13 +296,16 @@ impl Watch {
             room.table.cut(*peer);
             connections[peer].iter().for_each(|socket| socket.shut(Shutdown::Both));
         }
-        self.bury(|peer| gone.contains(&peer) || !connections.contains_key(&peer));
+        self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
+        let starved = starved + self.reset_and_starved(reset / PER_CONNECTION);
         self.free(starved);
         self.forget_old(&connections);
+        self.known = peers.into_iter().collect();
         let cost = now.elapsed();
         self.urgent_look = Instant::now() + cost * URGENT_SHARE;
-        self.calm_look = Instant::now() + (cost * CALM_SHARE).min(MAX_PAUSE);
-        self.urgent = urgent;
+        self.calm_look = Instant::now() + (cost * CALM_SHARE).clamp(MIN_PAUSE, MAX_PAUSE);
+        self.urgent = urgent || starved > 0;
+        self.pause = if suspect { FLOOD_ROUND } else { ROUND };
         Some(held)
     }
 
@@ -280,13 +320,13 @@ impl Watch {
         open.into_iter().take(surplus).map(|(peer, _)| peer).collect()
     }
 
-    /// Hands the clerk what was kept of connections that are shut now.
-    fn bury(&self, shut: impl Fn(SocketAddr) -> bool) {
+    /// Hands the clerk what was kept, before `now`, of connections that are shut.
+    fn bury(&self, now: Instant, shut: impl Fn(SocketAddr) -> bool) {
         let mut rests = self.room.rests.lock();
-        let kept = mem::take(&mut *rests).into_iter().filter_map(|(peer, rest)| {
-            if shut(peer) { self.room.bury(rest).map(|rest| (peer, rest)) } else { Some((peer, rest)) }
-        });
-        *rests = kept.collect();
+        for (peer, since, rest) in mem::take(&mut *rests) {
+            let back = if since < now && shut(peer) { self.room.bury(rest) } else { Some(rest) };
+            rests.extend(back.map(|rest| (peer, since, rest)));
+        }
     }
 
     /// Opens a connection to ourselves for each starved one.
@@ -298,6 +338,24 @@ impl Watch {
                 return;
             }
         }
+    }
+
+    /// How many connections were reset while they waited for a thread: they hold descriptors until one looks at them.
+    /// Those that stay, whatever is done, belong to threads that hang.
+    fn reset_and_starved(&mut self, reset: usize) -> usize {
+        if reset < self.reset {
+            self.reset_looks = 0;
+        } else if reset > self.lost {
+            self.reset_looks += 1;
+        }
+        if self.reset_looks > RESET_LOOKS {
+            self.reset_looks = 0;
+            self.lost = reset;
+        }
+        self.reset = reset;
+        self.lost = self.lost.min(reset);
+        // At the first look their threads may just be about to notice.
+        if self.reset_looks > 1 || (self.reset_looks == 0 && reset > self.lost) { reset - self.lost } else { 0 }
     }
 
     /// Starts to accept anew when nobody does.
@@ -333,16 +391,28 @@ impl Watch {
             self.pending = None;
             return false;
         }
-        if now.duration_since(*self.pending.get_or_insert(now)) < DEAF_AFTER {
+        let Some(since) = self.pending else {
+            self.pending = Some(now);
+            self.signs = self.signs_now();
+            return false;
+        };
+        if now.duration_since(since) < DEAF_AFTER {
             return false;
         }
-        // Many may come at once, so that some wait whenever we ask. Only a look tells whether any was accepted.
+        // Many may come at once, so that some wait whenever we ask.
         self.look(now);
-        if self.pending.is_some_and(|since| since < self.newest) {
+        let signs = self.signs_now();
+        if signs != self.signs {
+            self.signs = signs;
             self.pending = Some(now);
             return false;
         }
         true
+    }
+
+    fn signs_now(&self) -> Signs {
+        let panics = self.room.counters.crate_panics.get();
+        Signs { newest: Some(self.newest), descriptors: self.descriptors.count(), panics }
     }
 
     /// Servers that accept no more are let go when none of their connections can be left.
@@ -357,17 +427,23 @@ impl Watch {
 
     /// Cuts what is left and ends the other threads.
     fn end(&mut self, late: bool) {
-        let connections = self.descriptors.connections().unwrap_or_default();
+        let connections = self.descriptors.look(&self.known).map_or_else(|_| Vec::new(), |found| found.open);
         if late {
-            log::warn!("cutting {} connections that did not end in time", by_peer(connections.clone()).len());
+            log::warn!("cutting {} connections that did not end in time", connections.len() / PER_CONNECTION);
         }
         for socket in connections {
             self.room.table.cut(socket.peer);
             socket.shut(Shutdown::Both);
         }
-        self.bury(|_| true);
+        self.bury(Instant::now(), |_| true);
         self.room.end();
     }
+}
+
+/// Whether this looks like the beginning of a request: then nobody has read any of it.
+fn begins_request(bytes: &[u8]) -> bool {
+    let method = bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+    method > 0 && bytes[method..].first() == Some(&b' ')
 }
 
 fn by_peer(descriptors: Vec<Descriptor>) -> HashMap<SocketAddr, Vec<Descriptor>> {

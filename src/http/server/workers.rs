@@ -89,7 +89,7 @@ pub(super) struct Room {
     stopped: AtomicBool,
     errands: (Sender<Errand>, Receiver<Errand>),
     /// What is kept of connections until their sockets are shut: then the watch hands it to the clerk.
-    pub(super) rests: Mutex<Vec<(SocketAddr, Rest)>>,
+    pub(super) rests: Mutex<Vec<(SocketAddr, Instant, Rest)>>,
     /// Threads that wait for small bodies.
     waits: Mutex<Vec<JoinHandle<()>>>,
     /// A word to the watch not to wait for its next look.
@@ -254,9 +254,13 @@ impl Room {
         }
     }
 
+    fn keep(&self, peer: SocketAddr, rest: Rest) {
+        self.rests.lock().push((peer, Instant::now(), rest));
+    }
+
     fn discard(&self, peer: SocketAddr, request: Request) {
         if let Some(rest) = answer::discard(request) {
-            self.rests.lock().push((peer, rest));
+            self.keep(peer, rest);
         }
     }
 
@@ -300,7 +304,7 @@ impl Room {
         };
         let rest = answer::write_last(request, answer);
         self.table.closing(peer);
-        self.rests.lock().push((peer, rest));
+        self.keep(peer, rest);
         self.wake();
     }
 

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What nodes and requests tell the keeper.
 pub(super) struct Bell {
     on_error: OnStoreError,
-    outages: AtomicU64,
+    breaks: AtomicU64,
     state: Mutex<Rung>,
     rung: Condvar,
 }
@@ -38,7 +38,7 @@ struct Rung {
 
 impl Bell {
     pub(super) fn new(on_error: OnStoreError) -> Self {
-        Self { on_error, outages: AtomicU64::new(0), state: Mutex::default(), rung: Condvar::new() }
+        Self { on_error, breaks: AtomicU64::new(0), state: Mutex::default(), rung: Condvar::new() }
     }
 
     /// A server has just stopped to answer.
@@ -48,7 +48,7 @@ impl Bell {
             OnStoreError::Open => "everybody is let in",
             OnStoreError::Closed => "nobody is let in",
         };
-        self.outages.fetch_add(1, Ordering::Release);
+        self.broken();
         warn!("the store at {address} is down, and until it is back {meanwhile}: {failure}");
         self.ring();
     }
@@ -58,9 +58,14 @@ impl Bell {
         info!("the store at {address} is back after {} ms", after.as_millis());
     }
 
-    /// How many outages there were. What was known of a store before one may not hold after it.
-    pub(super) fn outages(&self) -> u64 {
-        self.outages.load(Ordering::Acquire)
+    /// A connection was cut: the server may have been away and back, without what it knew.
+    pub(super) fn broken(&self) {
+        self.breaks.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often connections broke. What was known of a store before may not hold after it.
+    pub(super) fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
     }
 
     /// Ends the keeper's pause.

@@ -112,7 +112,7 @@ impl SharedStore {
     /// Asks, and spends if allowed, in one step; `None` when the store does not answer.
     pub(crate) fn decide(&self, client: ClientKey, cost: u64) -> Option<Decision> {
         let Inner { refusals, bell, .. } = &*self.inner;
-        let sent = match refusals.repeat(client, cost, bell.outages()) {
+        let sent = match refusals.repeat(client, cost, bell.breaks()) {
             Ok(refusal) => {
                 self.repeated.fetch_add(1, Ordering::Relaxed);
                 return Some(refusal);
@@ -127,7 +127,7 @@ impl SharedStore {
         // Whatever the failure: the node's breaker and the log know of it.
         let decision = asked.ok()?;
         if self.clock.is_none() {
-            refusals.keep(client, cost, &sent, bell.outages(), &decision);
+            refusals.keep(client, cost, &sent, bell.breaks(), &decision);
         }
         Some(decision)
     }

@@ -141,6 +141,7 @@ impl Node {
                     return Ok(Lease { connection, epoch });
                 }
                 drop(connection);
+                self.bell.broken();
                 self.state.lock().in_use -= 1;
             } else if state.in_use < MAX_CONNECTIONS {
                 state.in_use += 1;

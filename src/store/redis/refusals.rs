@@ -4,7 +4,7 @@
 //! *sending*: until then the store would refuse the same request, whatever others spend. What is told is counted from the
 //! *receiving*: whoever waits that long is let in. Only the same cost is refused, since a larger one has a longer wait.
 //!
-//! It is forgotten when the store was down meanwhile, or when the client is [reset](Refusals::forget) here. A reset by another
+//! It is forgotten when a connection broke meanwhile, since the store may have lost everything, or when the client is [reset](Refusals::forget) here. A reset by another
 //! instance, or by hand in the store, is seen when the wait is over.
 
 use std::collections::HashMap;
@@ -41,13 +41,13 @@ struct Refusal {
     received: Instant,
     /// The end, as counted from the sending.
     until: Instant,
-    outages: u64,
+    breaks: u64,
 }
 
 /// What a request has to bring to keep its refusal: when it was sent, and into which circumstances.
 pub(super) struct Sent {
     at: Instant,
-    outages: u64,
+    breaks: u64,
     resets: u64,
 }
 
@@ -56,32 +56,32 @@ impl Refusals {
         Self { hasher: RandomState::new(), stripes: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// The refusal that still holds for this client and cost after so many outages, or leave to send.
-    pub(super) fn repeat(&self, client: ClientKey, cost: u64, outages: u64) -> Result<Decision, Sent> {
+    /// The refusal that still holds for this client and cost after so many breaks of connections, or leave to send.
+    pub(super) fn repeat(&self, client: ClientKey, cost: u64, breaks: u64) -> Result<Decision, Sent> {
         let mut stripe = self.stripe(client).lock();
         let now = Instant::now();
         if let Some(refusal) = stripe.known.get(&client) {
-            if now >= refusal.until || refusal.outages != outages {
+            if now >= refusal.until || refusal.breaks != breaks {
                 stripe.known.remove(&client);
             } else if refusal.cost == cost {
                 return Ok(refusal.decision.later_by(micros(now - refusal.received)));
             }
         }
-        Err(Sent { at: now, outages, resets: stripe.resets })
+        Err(Sent { at: now, breaks, resets: stripe.resets })
     }
 
-    /// Keeps a decision if it is a refusal. `outages` is the number of them by now.
-    pub(super) fn keep(&self, client: ClientKey, cost: u64, sent: &Sent, outages: u64, decision: &Decision) {
+    /// Keeps a decision if it is a refusal. `breaks` is the number of breaks by now.
+    pub(super) fn keep(&self, client: ClientKey, cost: u64, sent: &Sent, breaks: u64, decision: &Decision) {
         let Outcome::Refused { retry_after } = decision.outcome() else { return };
         let received = Instant::now();
         let until = sent.at + retry_after;
-        if outages != sent.outages || until <= received {
+        if breaks != sent.breaks || until <= received {
             return;
         }
         let mut stripe = self.stripe(client).lock();
         let room = stripe.known.len() < MAX_REFUSALS / STRIPES || stripe.known.contains_key(&client);
         if room && stripe.resets == sent.resets {
-            stripe.known.insert(client, Refusal { cost, decision: decision.clone(), received, until, outages });
+            stripe.known.insert(client, Refusal { cost, decision: decision.clone(), received, until, breaks });
         }
     }
 

@@ -6,7 +6,7 @@
 -- reply  five integers for each policy: outcome (0 allowed, 1 refused, 2 never), remaining, retry_after (0 unless
 --        refused), more_after, reset_after; times in µs. After a spend they tell what is left, else what is there.
 --
--- A refusal and a cost of 0 write nothing. What is written gets its TTL in the same breath: until the whole quota is back.
+-- A refusal and a cost of 0 write nothing, with one exception: see below. What is written gets its TTL in the same breath: until the whole quota is back.
 local now = tonumber(ARGV[1])
 if now then
   -- This server's clock may run ahead of the caller's: a day more, so that no key goes before its time.
@@ -38,6 +38,10 @@ for i, key in ipairs(KEYS) do
     ask.algorithm.spend(key, ask.policy, ask.view, cost, ask.verdict[5])
   elseif not allowed and ask.verdict[1] == ALLOWED then
     ask.verdict = {ask.algorithm.decide(ask.policy, ask.view, 0)}
+  end
+  if not allowed and ask.view.ahead and #KEYS > 1 then
+    -- Kept, it would come back into force while the wait that another policy told runs, and break its promise.
+    redis.call('DEL', key)
   end
   for _, number in ipairs(ask.verdict) do
     reply[#reply + 1] = number

@@ -103,7 +103,8 @@ local ALLOWED, REFUSED, NEVER = 0, 1, 2
 
 -- What decide.lua finds under the name of an algorithm:
 --   settings                             how many numbers of ARGV describe a policy
---   view(key, policy, now)               the state as of now; reads, never writes
+--   view(key, policy, now)               the state as of now; reads, never writes. `ahead` when the clock has gone back
+--                                        behind it by a span or more, so that the client is new
 --   decide(policy, view, cost)           outcome, remaining, retry_after, more_after, reset_after
 --   spend(key, policy, view, cost, reset_after)
 local algorithms = {}

@@ -10,17 +10,19 @@ algorithms['fixed-window'] = {
     local limit, window = unpack(policy)
     local state = load(key, 2)
     local start, count
+    local ahead = false
     if state then
       start, count = unpack(state)
     end
     if count and count <= limit then
       local elapsed, lag = as_of(start, now, window)
+      ahead = not elapsed
       if elapsed and elapsed < window then
         return {start = start, count = count, ends_in = window - elapsed + lag}
       end
     end
     start = window_start(now, window)
-    return {start = start, count = 0, ends_in = window - (now - start)}
+    return {start = start, count = 0, ends_in = window - (now - start), ahead = ahead}
   end,
 
   decide = function(policy, view, cost)

@@ -20,6 +20,7 @@ algorithms['sliding-window-counter'] = {
     end
     local elapsed, lag = as_of(own, now, window)
     if not elapsed then
+      view.ahead = true
       return view
     elseif lag > 0 then
       return {start = own, elapsed = 0, lag = lag, count = count, previous = previous}

@@ -37,7 +37,7 @@ algorithms['sliding-window-log'] = {
     end
     local elapsed, lag = as_of(youngest, now, window)
     if not elapsed or elapsed >= window then
-      return {at = now, lag = 0, length = length, expired = length}
+      return {at = now, lag = 0, length = length, expired = length, ahead = not elapsed}
     end
     local at = now + lag
 

@@ -19,6 +19,7 @@ algorithms['token-bucket'] = {
       return full
     end
     local elapsed, lag = as_of(at, now, span)
+    full.ahead = not elapsed
     if not elapsed or elapsed >= span then
       return full
     elseif lag > 0 then

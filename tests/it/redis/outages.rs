@@ -21,8 +21,19 @@ fn ten() -> Policy {
     Policy::fixed_window(10, YEAR).expect("within the bounds")
 }
 
+/// A limiter whose decisions wait for [`TIMEOUT`] at most.
+fn hasty(redis: Redis, on_error: OnStoreError) -> RateLimiter {
+    with(redis.timeout(TIMEOUT).expect("a timeout"), on_error)
+}
+
 fn with(redis: Redis, on_error: OnStoreError) -> RateLimiter {
-    build(RateLimiter::builder(ten()), redis.timeout(TIMEOUT).expect("a timeout").on_error(on_error))
+    build(RateLimiter::builder(ten()), redis.on_error(on_error))
+}
+
+/// A store behind a forwarder, with a timeout that a busy machine does not reach and a lost reply does.
+fn behind(forwarder: &Forwarder) -> RateLimiter {
+    let redis = Redis::new(&forwarder.url).and_then(|redis| redis.timeout(Duration::from_secs(1)));
+    with(redis.expect("a URL"), OnStoreError::Closed)
 }
 
 fn wait_for(limiter: &RateLimiter, state: StoreState) {
@@ -75,7 +86,7 @@ fn a_limiter_is_made_while_nobody_listens_and_finds_the_store_when_it_comes() {
 #[test]
 fn no_request_waits_longer_than_the_timeout_for_a_frozen_server_and_after_the_first_ones_none_waits() {
     let server = Server::start();
-    let limiter = with(settings(&server), OnStoreError::Local);
+    let limiter = hasty(settings(&server), OnStoreError::Local);
     limiter.check("c");
     server.signal("STOP");
     let (left, waits) = (AtomicUsizeDown::new(200), Mutex::new(Vec::new()));
@@ -117,15 +128,13 @@ impl AtomicUsizeDown {
 #[test]
 fn a_late_reply_is_never_taken_for_the_answer_to_another_client() {
     let server = Server::start();
-    let limiter = with(settings(&server), OnStoreError::Closed);
+    let limiter = with(settings(&server).timeout(Duration::from_millis(300)).expect("a timeout"), OnStoreError::Closed);
     assert_eq!(let_in(&limiter, "used up"), 10);
-    for round in 0..5 {
-        server.ask::<()>("CLIENT PAUSE 300");
+    for round in 0..4 {
+        server.ask::<()>("CLIENT PAUSE 700");
         // Not the refused client, which needs no store: one whose reply would say that a lot is left.
-        let begun = Instant::now();
         let asked = limiter.check_n(&*format!("late {round}"), 5);
         assert!(matches!(asked.outcome(), Outcome::Unavailable { .. }), "{asked:?}");
-        assert!(begun.elapsed() < TIMEOUT + MARGIN);
         wait_for(&limiter, StoreState::Up);
         let fresh = limiter.check(&*format!("fresh {round}"));
         assert_eq!((fresh.is_allowed(), fresh.verdicts()[0].remaining()), (true, 9));
@@ -179,7 +188,7 @@ fn port(server: &Server) -> u16 {
 fn a_lost_reply_is_a_charge_that_is_not_sent_again() {
     let server = Server::on_tcp(&[]);
     let forwarder = Forwarder::start(port(&server));
-    let limiter = with(Redis::new(&forwarder.url).expect("a URL"), OnStoreError::Closed);
+    let limiter = behind(&forwarder);
     assert_eq!(limiter.check("warm").verdicts()[0].remaining(), 9);
     forwarder.dropping.store(true, Ordering::SeqCst);
     assert!(matches!(limiter.check("c").outcome(), Outcome::Unavailable { .. }));
@@ -192,7 +201,7 @@ fn a_lost_reply_is_a_charge_that_is_not_sent_again() {
 fn a_primary_that_becomes_a_replica_is_left_for_the_server_behind_the_same_address() {
     let (first, second) = (Server::on_tcp(&[]), Server::on_tcp(&[]));
     let forwarder = Forwarder::start(port(&first));
-    let limiter = with(Redis::new(&forwarder.url).expect("a URL"), OnStoreError::Closed);
+    let limiter = behind(&forwarder);
     assert!(limiter.check("c").is_allowed());
     first.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", port(&second)));
     *forwarder.to.lock().expect("no panic") = port(&second);
@@ -250,7 +259,7 @@ fn what_is_no_redis_or_refuses_to_decide_is_down_and_nobody_waits_twice() {
         answers(b"-ERR user_script:1: oh\r\n"),
     ];
     for url in &urls {
-        let limiter = with(Redis::new(url).expect("a URL"), OnStoreError::Closed);
+        let limiter = hasty(Redis::new(url).expect("a URL"), OnStoreError::Closed);
         for _ in 0..3 {
             let begun = Instant::now();
             let outcome = limiter.check("c").outcome();

@@ -92,7 +92,7 @@ pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
     } else if let Some(share) = option(raw, "suggest", |text| text.parse().map_err(|()| Share::ACCEPTED.into()))? {
         replay::Task::Suggest(suggest(raw, share, form)?)
     } else if let Some(sweep) = option(raw, "sweep", |text| sweep(text).ok_or_else(|| SWEEP_ACCEPTED.into()))? {
-        replay::Task::Report(Report { rows: swept(raw, &sweep)?, refused_most_by: None, form })
+        replay::Task::Report(Report { rows: swept(raw, &sweep)?, names_clients: false, form })
     } else if output.is_some() {
         none_of_several(raw, "--plot")?;
         let Report { rows, .. } = report(raw, form)?;
@@ -125,18 +125,14 @@ fn report(raw: &Raw<'_>, form: Form) -> Result<Report, ConfigError> {
     let single = Single::read(raw)?;
     if let Some(policies) = several(raw)? {
         let rows = Row::each_and_all(&policies);
-        return Ok(Report { refused_most_by: rows.len().checked_sub(1), rows, form });
+        return Ok(Report { rows, names_clients: true, form });
     }
     let judge = single.policy(raw, Algorithm::SlidingWindowLog)?;
     let rows = Algorithm::ALL.map(|algorithm| {
         let policy = single.policy(raw, algorithm)?;
         Ok(Row::of(algorithm.name(), policy, Some(judge.clone())))
     });
-    Ok(Report {
-        rows: rows.into_iter().collect::<Result<_, _>>()?,
-        refused_most_by: Algorithm::ALL.iter().position(|&algorithm| algorithm == single.algorithm),
-        form,
-    })
+    Ok(Report { rows: rows.into_iter().collect::<Result<_, _>>()?, names_clients: true, form })
 }
 
 /// A row takes time for each request, and nobody reads more of them.

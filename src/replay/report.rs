@@ -32,8 +32,8 @@ pub enum Form {
 pub struct Report {
     /// One row each.
     pub rows: Vec<Row>,
-    /// The clients that this row refused most are named; `None` names none.
-    pub refused_most_by: Option<usize>,
+    /// Whether the clients that were refused most, by all rows taken together, are named.
+    pub names_clients: bool,
     /// How it is written.
     pub form: Form,
 }

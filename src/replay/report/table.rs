@@ -155,8 +155,14 @@ fn state_bytes(row: &Row, tally: &Tally) -> Option<u64> {
 
 /// The clients that were refused most, most first, and in the order of their first requests where that is equal.
 fn refused_most(report: &Report, totals: &Totals, clients: &Clients) -> Vec<Named> {
-    let Some(by) = report.refused_most_by.and_then(|by| totals.tallies.get(by)) else { return Vec::new() };
-    let mut refused: Vec<(u64, u32)> = by.refused_of().zip(0..).filter(|&(refused, _)| refused > 0).collect();
+    if !report.names_clients {
+        return Vec::new();
+    }
+    let mut sums = vec![0; clients.len()];
+    for tally in &totals.tallies {
+        sums.iter_mut().zip(tally.refused_of()).for_each(|(sum, refused)| *sum += refused);
+    }
+    let mut refused: Vec<(u64, u32)> = sums.into_iter().zip(0..).filter(|&(refused, _)| refused > 0).collect();
     refused.sort_unstable_by_key(|&(refused, client)| (std::cmp::Reverse(refused), client));
     refused.truncate(NAMED);
     let named = |(_, client): (u64, u32)| {

@@ -75,6 +75,8 @@ pub(crate) mod store;
 pub use client::ClientKey;
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use decision::{Decision, Outcome, Verdict};
+#[cfg(feature = "server")]
+pub use http::server::Guard;
 pub use limiter::{Builder, Clients, RateLimiter};
 pub use policy::{Algorithm, MAX_LOG_LIMIT, MAX_POLICIES, MAX_SPAN, Policies, Policy, PolicyError};
 #[cfg(feature = "redis")]

@@ -7,12 +7,16 @@ mod support;
 mod check;
 /// Who is kept, for how long, and how many.
 mod clients;
+/// What no honest client sends, line by line.
+mod hostile;
 /// Who is counted, through the service, and `tollgate explain`.
 mod identity;
 /// Faults that real limiters had.
 mod known_faults;
 /// The two laws and the bounds, on random histories.
 mod laws;
+/// Floods, slow clients, and connections without number.
+mod overload;
 /// Shared mode, on real servers.
 mod redis;
 /// Recorded traffic: the program as a process.
@@ -21,6 +25,8 @@ mod replay;
 mod replay_report;
 /// The service over sockets: routes, methods, and what an answer carries.
 mod service;
+/// The end of the process.
+mod shutdown;
 /// Many threads on one limiter.
 mod threads;
 /// The rules of the house that a compiler does not check.

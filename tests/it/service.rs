@@ -311,3 +311,25 @@ fn windows_do_not_follow_the_local_calendar() {
     let reply = service.get("/limited");
     assert_eq!(reply.number("X-RateLimit-Reset") % 86_400, 0);
 }
+
+#[test]
+fn a_guard_limits_a_server_that_is_not_ours() {
+    let server = tiny_http::Server::http("127.0.0.1:0").expect("a free port");
+    let address = server.server_addr().to_ip().expect("TCP");
+    let policy = tollgate::Policy::fixed_window(2, Duration::from_secs(86_400 * 36_525)).expect("a valid policy");
+    let guard = tollgate::Guard::new(tollgate::RateLimiter::new(policy));
+    let serving = thread::spawn(move || {
+        for _ in 0..3 {
+            let request = server.recv().expect("a request");
+            if let Some(request) = guard.admit(request).expect("an answer") {
+                request.respond(tiny_http::Response::from_string("hello")).expect("an answer");
+            }
+        }
+    });
+    let mut connection = crate::support::Connection::to(address);
+    assert_eq!((connection.get("/a").body.as_str(), connection.get("/b").status), ("hello", 200));
+    let refusal = connection.get("/c");
+    assert_eq!((refusal.status, refusal.number("X-RateLimit-Remaining")), (429, 0));
+    assert!(refusal.number("Retry-After") > 0 && refusal.header("RateLimit").is_some());
+    serving.join().expect("no panic");
+}

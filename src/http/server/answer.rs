@@ -131,7 +131,7 @@ fn print(request: tiny_http::Request, plain: Response, connection: Option<&str>)
     writer
 }
 
-fn response(plain: Response, connection: Option<&str>) -> tiny_http::Response<Cursor<Vec<u8>>> {
+pub(super) fn response(plain: Response, connection: Option<&str>) -> tiny_http::Response<Cursor<Vec<u8>>> {
     let Response { status, headers, body } = plain;
     let mut fields: Vec<Header> = headers.iter().map(|(name, value)| header(name, value)).collect();
     // The crate drops a field named `Connection`, but passes line ends in a value.

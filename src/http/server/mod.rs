@@ -5,7 +5,7 @@
 //! - `listener`: the socket that listens.
 //! - `framing`: whether a request's end can be told. `answer`: one request answered.
 //! - `table`: one request of a connection at a time, the others wait there, bounded.
-//! - `workers`: who pulls, who answers.
+//! - `workers`: who pulls, who answers. `guard`: for somebody else's server, which pulls by itself.
 //! - `sockets`: the connections' own descriptors, and how one is shut down.
 //! - `watch`: the thread that looks after all of it: silent, slow, flooding and starved connections, an acceptor that
 //!   has died, workers that are stuck.
@@ -13,6 +13,7 @@
 mod answer;
 mod counters;
 mod framing;
+mod guard;
 mod listener;
 mod panics;
 mod sockets;
@@ -35,6 +36,7 @@ use super::{Request, Response};
 use workers::Room;
 
 pub use counters::{Counter, Counters};
+pub use guard::Guard;
 pub use listener::StartError;
 pub use panics::quiet_panics;
 

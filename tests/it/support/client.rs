@@ -1,7 +1,7 @@
 //! A raw HTTP/1.1 client. Duplicate fields, pipelining and half-open requests are part of the job, so nothing is tidied.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// How long an answer may take before the test has failed.
@@ -33,15 +33,11 @@ impl Connection {
         Self { stream, rest: Vec::new() }
     }
 
-    /// Reads are given up after so long.
+    /// Reads and writes are given up after so long.
     pub(crate) fn patience(self, patience: Duration) -> Self {
         self.stream.set_read_timeout(Some(patience)).expect("a socket option");
+        self.stream.set_write_timeout(Some(patience)).expect("a socket option");
         self
-    }
-
-    /// Where this end of the connection is.
-    pub(crate) fn local_address(&self) -> SocketAddr {
-        self.stream.local_addr().expect("a connected socket")
     }
 
     /// Sends bytes as they are.
@@ -54,9 +50,11 @@ impl Connection {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Says that nothing more will be sent.
-    pub(crate) fn shut_write(&self) {
-        self.stream.shutdown(Shutdown::Write).expect("a connected socket");
+    /// Sends bytes and resets the connection at once.
+    pub(crate) fn reset(mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.try_send(bytes);
+        let linger = Some(Duration::ZERO);
+        socket2::SockRef::from(&self.stream).set_linger(linger).expect("a socket option");
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Reply {

@@ -1,0 +1,253 @@
+//! Too much of it: floods, slow clients, clients that never read, connections without number. Others are served meanwhile.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::support::{Connection, Service, service};
+
+const GET: &str = "GET /unlimited HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// What the process has, as the system tells.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    megabytes: u64,
+    threads: u64,
+    descriptors: usize,
+}
+
+fn held(service: &Service) -> Held {
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("the process lives");
+    let number = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of the status");
+        line.trim_start_matches(':').split_whitespace().next().expect("a value").parse().expect("a number")
+    };
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", service.pid())).expect("the process lives").count();
+    Held { megabytes: number("VmRSS") / 1024, threads: number("Threads"), descriptors }
+}
+
+/// The longest that a good client waits for an answer, asking again and again until `ended`, and the most memory seen.
+fn serve_meanwhile(service: &Service, mut ended: impl FnMut() -> bool) -> (Duration, u64) {
+    let (mut longest, mut megabytes) = (Duration::ZERO, 0);
+    while !ended() {
+        let begun = Instant::now();
+        assert_eq!(service.get("/unlimited").status, 200);
+        longest = longest.max(begun.elapsed());
+        megabytes = megabytes.max(held(service).megabytes);
+    }
+    (longest, megabytes)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(12), "in vain: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends bytes over and over, up to so many megabytes, until it is cut: the system tells that by an error, or takes no more.
+/// Gives what could be sent.
+fn flood(service: &Service, begin: &str, block: &str, megabytes: usize) -> usize {
+    let mut connection = service.connect().patience(Duration::from_secs(3));
+    let block = block.repeat(64 * 1024 / block.len());
+    let mut sent = begin.len();
+    if connection.try_send(begin).is_ok() {
+        while sent < megabytes << 20 && connection.try_send(&block).is_ok() {
+            sent += block.len();
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_flood_of_requests_that_nobody_reads_is_cut_and_holds_up_nobody() {
+    for workers in ["1", "4"] {
+        let service = Service::start(&[("WORKERS", workers)]);
+        let before = held(&service);
+        let mut connection = service.connect();
+        let flood = thread::spawn(move || {
+            let _ = connection.try_send(GET.repeat(50_000));
+            connection
+        });
+        let (longest, megabytes) = serve_meanwhile(&service, || flood.is_finished());
+        assert!(longest < Duration::from_secs(1), "a good client waited {longest:?} with {workers} workers");
+        assert!(megabytes < before.megabytes + 50, "{before:?}, then {megabytes} MB");
+        let mut connection = flood.join().expect("the flood ends").patience(Duration::from_secs(5));
+        assert!(connection.is_closed(), "the flooding connection is still open");
+    }
+}
+
+#[test]
+fn twenty_requests_sent_ahead_are_answered_in_order() {
+    let service = Service::start(&[("ALGORITHM", "fixed-window"), ("LIMIT", "100"), ("WINDOW", "1d")]);
+    let mut connection = service.connect();
+    connection.send("GET /limited HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20));
+    let remaining: Vec<u64> =
+        (0..20).map(|_| connection.read("GET").expect("an answer").number("X-RateLimit-Remaining")).collect();
+    assert_eq!(remaining, (80..100).rev().collect::<Vec<u64>>());
+}
+
+#[test]
+fn clients_that_never_read_hold_up_nobody() {
+    let service = Service::start(&[("WORKERS", "2")]);
+    let clients: Vec<_> = (0..6)
+        .map(|_| {
+            let mut connection = service.connect();
+            thread::spawn(move || {
+                // Fewer at a time than would be a flood, until the answers fill every buffer and the connection is cut.
+                let begun = Instant::now();
+                while connection.try_send(GET.repeat(20)).is_ok() && begun.elapsed() < Duration::from_secs(8) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                begun.elapsed()
+            })
+        })
+        .collect();
+    let (longest, _) = serve_meanwhile(&service, || clients.iter().all(thread::JoinHandle::is_finished));
+    assert!(longest < Duration::from_secs(1), "a good client waited {longest:?}");
+}
+
+#[test]
+fn a_head_without_end_is_cut_before_it_fills_the_memory() {
+    let service = Service::start(&[]);
+    let before = held(&service).megabytes;
+    for (begin, block) in [
+        ("GET /unlimited HTTP/1.1\r\nX: ", "a"),
+        ("GET /", "a"),
+        ("GET /unlimited HTTP/1.1\r\n", "X-Line: of a head without end\r\n"),
+    ] {
+        let (sent, longest, megabytes) = thread::scope(|scope| {
+            let flood = scope.spawn(|| flood(&service, begin, block, 100));
+            let (longest, megabytes) = serve_meanwhile(&service, || flood.is_finished());
+            (flood.join().expect("the flood ends"), longest, megabytes)
+        });
+        assert!(sent < 100 << 20, "{begin:?} was taken whole");
+        assert!(longest < Duration::from_secs(1), "a good client waited {longest:?} for {begin:?}");
+        assert!(megabytes < before + 50, "{before} MB, then {megabytes} MB for {begin:?}");
+    }
+}
+
+#[test]
+fn bodies_that_nobody_reads_hold_no_memory_and_no_worker() {
+    let service = Service::start(&[("WORKERS", "2")]);
+    let before = held(&service);
+    for length in ["5000", "1000000000", "100000000000000", "18446744073709551615"] {
+        let mut connections: Vec<Connection> = (0..20)
+            .map(|_| {
+                let mut connection = service.connect();
+                connection.send(format!("POST /limited HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nabc"));
+                connection
+            })
+            .collect();
+        let begun = Instant::now();
+        assert_eq!(service.get("/healthz").status, 200);
+        assert!(begun.elapsed() < Duration::from_secs(1), "/healthz took {:?} with {length}", begun.elapsed());
+        for connection in &mut connections {
+            assert_eq!(connection.read("POST").expect("an answer").status, 405);
+            assert!(connection.is_closed(), "still open after {length}");
+        }
+    }
+    let after = held(&service);
+    assert!(after.megabytes < before.megabytes + 20, "{before:?}, then {after:?}");
+}
+
+#[test]
+fn half_requests_hold_up_nobody_and_are_closed_in_time() {
+    let service = Service::start(&[("IDLE_TIMEOUT", "2s")]);
+    let before = held(&service);
+    let connections: Vec<Connection> = (0..400)
+        .map(|number| {
+            let mut connection = service.connect();
+            connection.send(if number < 20 { "GET / HTTP/2.0\r\n\r\n" } else { "GET / HT" });
+            connection
+        })
+        .collect();
+    let begun = Instant::now();
+    assert_eq!(service.get("/unlimited").status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(1), "a good client waited {:?}", begun.elapsed());
+    for mut connection in connections {
+        assert!(connection.is_closed(), "a silent connection is still open");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(6), "closing took {:?}", begun.elapsed());
+    // The crate's threads hang on HTTP/2.0 for good; those of the others end when they have been idle for five seconds.
+    until("threads and descriptors come back", || {
+        let now = held(&service);
+        now.threads <= before.threads + 25 && now.descriptors <= before.descriptors + 45
+    });
+}
+
+#[test]
+fn a_head_that_drips_in_is_closed_after_the_idle_timeout() {
+    let service = Service::start(&[("IDLE_TIMEOUT", "1s")]);
+    let mut connection = service.connect();
+    connection.send("GET /unlimited HTTP/1.1\r\nX: ");
+    let begun = Instant::now();
+    while connection.try_send("a").is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(5), "a dripping head is still listened to");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn connections_that_are_reset_at_once_leave_nothing_behind() {
+    let service = Service::start(&[]);
+    let before = held(&service);
+    for _ in 0..3_000 {
+        let connection = service.connect();
+        connection.reset(GET);
+    }
+    let begun = Instant::now();
+    assert_eq!(service.get("/unlimited").status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(2), "a good client waited {:?}", begun.elapsed());
+    until("threads and descriptors come back", || {
+        let now = held(&service);
+        now.threads <= before.threads + 4 && now.descriptors <= before.descriptors + 8
+    });
+    let lines = service.log().lines().count();
+    assert!(lines < 20, "{lines} lines of log");
+}
+
+#[test]
+fn a_burst_of_connections_that_stay_open_is_answered() {
+    let service = Service::start(&[]);
+    let mut connections: Vec<Connection> = (0..64).map(|_| service.connect()).collect();
+    let begun = Instant::now();
+    for connection in &mut connections {
+        connection.send(GET);
+    }
+    for connection in &mut connections {
+        assert_eq!(connection.read("GET").expect("an answer").status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "the burst took {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_shortage_of_descriptors_is_survived() {
+    let mut limited = Command::new("sh");
+    let plain = service::command(&[]);
+    limited.args(["-c", "ulimit -n 64 && exec \"$0\""]).arg(plain.get_program());
+    limited.env_clear().env("PORT", "0");
+    let service = Service::spawn(limited);
+    for round in 0..3 {
+        let mut connections: Vec<Connection> = (0..100).map(|_| service.connect()).collect();
+        for connection in &mut connections {
+            let _ = connection.try_send(GET);
+        }
+        thread::sleep(Duration::from_millis(300));
+        drop(connections);
+        let begun = Instant::now();
+        let mut answered: io::Result<u16> = Err(io::ErrorKind::NotConnected.into());
+        while answered.is_err() && begun.elapsed() < Duration::from_secs(2) {
+            let mut connection = service.connect().patience(Duration::from_secs(2));
+            answered = connection.try_send(GET).and_then(|()| connection.read("GET")).map(|reply| reply.status);
+        }
+        assert_eq!(answered.ok(), Some(200), "deaf after {:?} in round {round}", begun.elapsed());
+    }
+    // Once the most that are held are closed again, every client is served.
+    for _ in 0..20 {
+        assert_eq!(service.get("/unlimited").status, 200);
+    }
+}

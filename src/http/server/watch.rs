@@ -65,10 +65,16 @@ const MAX_FREED: usize = 64;
 const HOLD_UP: Duration = Duration::from_millis(250);
 
 /// A connection that waits for so long to be accepted, while none is, has nobody who accepts.
-const DEAF_AFTER: Duration = Duration::from_millis(750);
+const DEAF_AFTER: Duration = Duration::from_millis(400);
+
+/// The same while descriptors have been short lately: the next acceptor may have met the same end.
+const DEAF_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// How long "lately" is.
+const LATELY: Duration = Duration::from_secs(5);
 
 /// Pause between two attempts to accept anew: while descriptors are short each attempt fails at once.
-const REVIVE_PAUSE: Duration = Duration::from_millis(250);
+const REVIVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Descriptors for everything but connections: logs, listeners, the store, threads' own.
 const OTHER_DESCRIPTORS: usize = 32;
@@ -396,7 +402,8 @@ impl Watch {
             self.signs = self.signs_now();
             return false;
         };
-        if now.duration_since(since) < DEAF_AFTER {
+        let lately = self.revived.is_some_and(|at| now.duration_since(at) < LATELY);
+        if now.duration_since(since) < if lately { DEAF_AGAIN_AFTER } else { DEAF_AFTER } {
             return false;
         }
         // Many may come at once, so that some wait whenever we ask.

@@ -125,20 +125,23 @@ impl RateLimiter {
 
     /// Lets in a request that costs `cost` units of the quota, or refuses it. A cost of 0 only looks.
     pub fn check_n(&self, client: impl Into<ClientKey>, cost: u64) -> Decision {
-        let client = client.into();
-        #[cfg(feature = "redis")]
-        if let Some(shared) = &self.shared {
-            return shared.decide(client, cost).unwrap_or_else(|| match shared.on_error() {
-                OnStoreError::Local => self.check_in_memory(client, cost),
-                OnStoreError::Open => Decision::unasked(),
-                OnStoreError::Closed => Decision::unavailable(),
-            });
-        }
-        self.check_in_memory(client, cost)
+        self.decide(client.into(), cost, || self.time.now())
     }
 
-    fn check_in_memory(&self, client: ClientKey, cost: u64) -> Decision {
-        in_memory!(&self.memory, store => store.decide(client, || self.time.now(), cost))
+    /// Asks the shared store, if there is one and it answers; else this memory, at the time that `now` tells.
+    fn decide(&self, client: ClientKey, cost: u64, now: impl Fn() -> Now) -> Decision {
+        #[cfg(feature = "redis")]
+        if let Some(shared) = &self.shared {
+            if let Some(decision) = shared.decide(client, cost) {
+                return decision;
+            }
+            match shared.on_error() {
+                OnStoreError::Local => {}
+                OnStoreError::Open => return Decision::unasked(),
+                OnStoreError::Closed => return Decision::unavailable(),
+            }
+        }
+        in_memory!(&self.memory, store => store.decide(client, now, cost))
     }
 
     /// What is left for this client. Spends nothing.
@@ -208,13 +211,14 @@ impl RateLimiter {
     /// the full second on which it falls.
     #[cfg(feature = "server")]
     pub(crate) fn check_timed(&self, client: ClientKey) -> (Decision, crate::clock::Timestamp) {
-        let wall = std::cell::Cell::default();
-        let now = || {
-            wall.set(self.time.clock.wall());
-            Now { wall: wall.get(), ..self.time.now() }
-        };
-        let decision = in_memory!(&self.memory, store => store.decide(client, now, 1));
-        (decision, wall.into_inner())
+        let told = std::cell::Cell::new(None);
+        let decision = self.decide(client, 1, || {
+            let wall = self.time.clock.wall();
+            told.set(Some(wall));
+            Now { wall, ..self.time.now() }
+        });
+        // A shared store tells its waits by its own clock; they count from when they came.
+        (decision, told.into_inner().unwrap_or_else(|| self.time.clock.wall()))
     }
 }
 

@@ -8,6 +8,8 @@ mod decisions;
 mod outages;
 /// Refusals that are repeated without asking the store.
 mod refusals;
+/// Two instances of the program on one store.
+mod service;
 
 use std::time::Duration;
 

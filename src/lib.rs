@@ -47,9 +47,10 @@
 //! | `decision` | what a limiter answers |
 //! | `client` | who is counted |
 //! | `algorithm` | one file each: pure arithmetic over settings, state, time and cost |
-//! | `store` | the striped map of clients, and the reaper that sweeps it |
+//! | `store` | the striped map of clients, the reaper that sweeps it, and the Redis that instances share |
 //! | `limiter` | [`RateLimiter`], which puts these together |
 //! | `http` | the service: routes and headers as plain values, and the one room that knows tiny_http |
+//! | `replay` | recorded traffic on a virtual clock: input, run, report |
 //! | `config` | flags and environment |
 //!
 //! Words: a *policy* is an algorithm and its settings; the *quota* is how much it allows; a *cost* is what a request spends;

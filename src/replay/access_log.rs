@@ -1,6 +1,8 @@
 //! `access-log`: the common and the combined log format, as nginx and Apache write them.
 //!
-//!     203.0.113.7 - ada [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 2326 "referer" "agent"
+//! ```text
+//! 203.0.113.7 - ada [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 2326 "referer" "agent"
+//! ```
 //!
 //! The client is the first field, the time is in whole seconds with its own offset from UTC. The request, the status and
 //! the length are looked at only to know the line for whole; what follows them is not.

@@ -87,10 +87,17 @@ struct Time {
 
 impl Time {
     fn now(&self) -> Now {
-        Now {
-            monotonic: if self.monotonic { self.clock.monotonic() } else { Default::default() },
-            wall: if self.wall { self.clock.wall() } else { Default::default() },
-        }
+        Now { wall: if self.wall { self.clock.wall() } else { Default::default() }, ..self.monotonic() }
+    }
+
+    /// The wall clock is read as well, whatever the policies count by.
+    #[cfg(feature = "server")]
+    fn with_wall(&self) -> Now {
+        Now { wall: self.clock.wall(), ..self.monotonic() }
+    }
+
+    fn monotonic(&self) -> Now {
+        Now { monotonic: if self.monotonic { self.clock.monotonic() } else { Default::default() }, ..Now::default() }
     }
 }
 
@@ -213,9 +220,9 @@ impl RateLimiter {
     pub(crate) fn check_timed(&self, client: ClientKey) -> (Decision, crate::clock::Timestamp) {
         let told = std::cell::Cell::new(None);
         let decision = self.decide(client, 1, || {
-            let wall = self.time.clock.wall();
-            told.set(Some(wall));
-            Now { wall, ..self.time.now() }
+            let now = self.time.with_wall();
+            told.set(Some(now.wall));
+            now
         });
         // A shared store tells its waits by its own clock; they count from when they came.
         (decision, told.into_inner().unwrap_or_else(|| self.time.clock.wall()))

@@ -82,4 +82,4 @@ pub use limiter::{Builder, Clients, RateLimiter};
 pub use policy::{Algorithm, MAX_LOG_LIMIT, MAX_POLICIES, MAX_SPAN, Policies, Policy, PolicyError};
 #[cfg(feature = "redis")]
 pub use store::redis::{Redis, RedisError};
-pub use store::{OnStoreError, StoreCalls, StoreState};
+pub use store::{Latencies, OnStoreError, StoreCalls, StoreState};

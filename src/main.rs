@@ -10,8 +10,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tollgate::config::{self, ConfigError, Explain, Replay, Serve, Source, Task};
 use tollgate::http::explain;
+use tollgate::http::metrics::Counters;
 use tollgate::http::routes::Service;
-use tollgate::http::server::{self, Counters, Server};
+use tollgate::http::server::{self, Server};
 use tollgate::replay;
 
 /// What is wrong with the settings can be mended by whoever typed them.
@@ -71,22 +72,33 @@ fn serve(settings: Serve) -> Result<(), Box<dyn std::error::Error>> {
     // Before anything is promised on standard output: whoever waits for it may send a signal at once.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let limiter = settings.limiter.build();
-    let service = Arc::new(Service::new(limiter, settings.service));
     let counters = Arc::new(Counters::default());
+    let service = Arc::new(Service::new(limiter, settings.service, Arc::clone(&counters)));
     server::quiet_panics(Arc::clone(&counters));
     let server = Server::start(settings.listen, service, counters)?;
     let mut stdout = io::stdout();
     writeln!(stdout, "listening on http://{}", server.address())?;
     stdout.flush()?;
 
-    signals.forever().next();
-    log::info!("stopping: a second signal ends the process at once");
+    let (first, signalled) = crossbeam_channel::bounded(1);
     thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        let mut signals = signals.forever();
+        signals.next();
+        // It has ended by itself meanwhile, or it hears this.
+        let _ = first.send(());
+        if let Some(signal) = signals.next() {
             process::exit(128 + signal);
         }
     });
+    let exhausted = crossbeam_channel::select! {
+        recv(signalled) -> _ => false,
+        recv(server.exhausted()) -> _ => true,
+    };
+    log::info!("stopping: a second signal ends the process at once");
     server.stop();
+    if exhausted {
+        return Err("half of all connections hang for good: start it again, behind a reverse proxy".into());
+    }
     Ok(())
 }
 

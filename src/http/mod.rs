@@ -1,11 +1,13 @@
 //! The HTTP service.
 //!
 //! `routes` turns a plain request value into a plain response value; `headers` knows every field's name and form;
-//! `identity` says who is counted, and `explain` how it came to that; `server` is the only file that knows tiny_http.
+//! `identity` says who is counted, and `explain` how it came to that; `metrics` counts; `server` is the only room that knows
+//! tiny_http.
 
 pub mod explain;
 pub mod headers;
 pub mod identity;
+pub mod metrics;
 pub mod routes;
 pub mod server;
 

@@ -5,10 +5,13 @@
 //! those that keep the method.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::headers::{Families, RateLimitFields, refusal, unavailable};
 use super::identity::{Client, Found, Trust, identify};
+use super::metrics::{self, Counters, Traffic};
 use super::{Request, Response};
 use crate::decision::Outcome;
 use crate::limiter::RateLimiter;
@@ -66,47 +69,82 @@ pub struct Service {
     limiter: RateLimiter,
     settings: Settings,
     fields: RateLimitFields,
+    traffic: Traffic,
+    counters: Arc<Counters>,
     /// Whether it was said that a peer sends a forwarding header and is not trusted.
     told_of_untrusted: AtomicBool,
 }
 
 /// The paths that are known.
-enum Route {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
     Limited,
     Check,
     Unlimited,
     Healthz,
+    Metrics,
+}
+
+impl Route {
+    pub(super) const ALL: [Self; 5] = [Self::Limited, Self::Check, Self::Unlimited, Self::Healthz, Self::Metrics];
+
+    /// Its path, without the slash.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Limited => "limited",
+            Self::Check => "check",
+            Self::Unlimited => "unlimited",
+            Self::Healthz => "healthz",
+            Self::Metrics => "metrics",
+        }
+    }
 }
 
 /// Why a request has no route.
 enum NoRoute {
     NotFound,
     /// The path is known, the method is not.
-    Method,
+    Method(Route),
     /// No path at all.
     Target,
 }
 
 impl Service {
-    /// A service that limits by `limiter`.
+    /// A service that limits by `limiter`, and tells what the server in front of it counts.
     #[must_use]
-    pub fn new(limiter: RateLimiter, settings: Settings) -> Self {
+    pub fn new(limiter: RateLimiter, settings: Settings, counters: Arc<Counters>) -> Self {
         let fields = RateLimitFields::new(limiter.policies(), settings.headers);
-        Self { limiter, settings, fields, told_of_untrusted: AtomicBool::new(false) }
+        let traffic = Traffic::new(limiter.policies());
+        Self { limiter, settings, fields, traffic, counters, told_of_untrusted: AtomicBool::new(false) }
     }
 
     pub(crate) fn answer(&self, request: &Request<'_>) -> Response {
-        match route(request.method, request.target) {
+        let route = route(request.method, request.target);
+        let response = self.respond(request, &route);
+        let known = match route {
+            Ok(route) | Err(NoRoute::Method(route)) => Some(route),
+            Err(NoRoute::NotFound | NoRoute::Target) => None,
+        };
+        self.traffic.answered(known, response.status);
+        response
+    }
+
+    fn respond(&self, request: &Request<'_>, route: &Result<Route, NoRoute>) -> Response {
+        match route {
             Ok(Route::Limited) => self.decide(request, Response::text(200, "let in\n"), TOO_MANY_REQUESTS),
             Ok(Route::Check) => self.decide(request, Response::empty(200), self.settings.deny.code()),
             Ok(Route::Unlimited) => Response::text(200, "unlimited\n"),
             Ok(Route::Healthz) => {
                 Response::new(200, "application/json", self.health()).with("Cache-Control", "no-store")
             }
-            Err(NoRoute::NotFound) => {
-                Response::text(404, "not found: there are /limited, /unlimited, /check and /healthz\n")
+            Ok(Route::Metrics) => {
+                let body = metrics::exposition(&self.counters, &self.traffic, &self.limiter);
+                Response::new(200, metrics::CONTENT_TYPE, body).with("Cache-Control", "no-store")
             }
-            Err(NoRoute::Method) => {
+            Err(NoRoute::NotFound) => {
+                Response::text(404, "not found: there are /limited, /unlimited, /check, /healthz and /metrics\n")
+            }
+            Err(NoRoute::Method(_)) => {
                 Response::text(405, "method not allowed: GET and HEAD are\n").with("Allow", "GET, HEAD")
             }
             Err(NoRoute::Target) => Response::text(400, "bad request: the target is no path\n"),
@@ -115,7 +153,10 @@ impl Service {
 
     /// Counts the request: `allowed`, or a refusal of this status.
     fn decide(&self, request: &Request<'_>, allowed: Response, denied: u16) -> Response {
-        let (decision, now) = self.limiter.check_timed(self.client(request).key);
+        let client = self.client(request).key;
+        let begun = Instant::now();
+        let (decision, now) = self.limiter.check_timed(client);
+        self.traffic.decided(&decision, begun.elapsed());
         let mut response = match decision.outcome() {
             Outcome::Allowed => allowed,
             Outcome::Refused { retry_after } => refusal(denied, &decision, self.limiter.policies(), retry_after),
@@ -128,6 +169,7 @@ impl Service {
 
     fn client(&self, request: &Request<'_>) -> Client {
         let client = identify(&self.settings.trust, request.peer, request.headers);
+        self.traffic.identified(client.found);
         let told = &self.told_of_untrusted;
         let untrusted = client.found == Found::Peer { sent_header: true };
         if untrusted && !told.load(Ordering::Relaxed) && !told.swap(true, Ordering::Relaxed) {
@@ -160,9 +202,15 @@ fn route(method: &str, target: &str) -> Result<Route, NoRoute> {
         path if path == "/check" || path.starts_with("/check/") => return Ok(Route::Check),
         "/unlimited" => Route::Unlimited,
         "/healthz" => Route::Healthz,
+        "/metrics" => Route::Metrics,
         _ => return Err(NoRoute::NotFound),
     };
-    if matches!(method, "GET" | "HEAD") { Ok(route) } else { Err(NoRoute::Method) }
+    if matches!(method, "GET" | "HEAD") { Ok(route) } else { Err(NoRoute::Method(route)) }
+}
+
+/// Whether this is what one looks at when the service is overloaded. Answering asks nobody.
+pub(super) fn is_about_the_service(target: &str) -> bool {
+    matches!(path(target), Some("/healthz" | "/metrics"))
 }
 
 /// The path of a request target in origin form or absolute form (RFC 9112, section 3.2), without the query.
@@ -182,7 +230,13 @@ fn path(target: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::path;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http::identity::Trust;
+    use crate::policy::Policy;
 
     #[test]
     fn a_target_leads_to_its_path_in_origin_and_absolute_form() {
@@ -202,6 +256,44 @@ mod tests {
             ("http:/limited", None),
         ] {
             assert_eq!(path(target), expected, "{target:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_asked_has_one_answer_of_a_few_and_no_field_twice(
+            method in prop_oneof!["GET|HEAD|POST|OPTIONS", "\\PC{0,8}"],
+            target in prop_oneof!["(http://[a-z]{0,3})?/(limited|unlimited|check|healthz|metrics)[/?]?.{0,8}", ".{0,40}"],
+            fields in proptest::collection::vec(
+                (prop_oneof!["X-Forwarded-For|Forwarded|X-Key|Host", ".{0,9}"], ".{0,60}"),
+                0..6,
+            ),
+            trusted in any::<bool>(),
+        ) {
+            let trust = Trust {
+                proxies: if trusted { "0.0.0.0/0,unix".parse().expect("networks") } else { Default::default() },
+                header: "X-Forwarded-For".parse().expect("a name"),
+                api_key_header: Some("X-Key".parse().expect("a name")),
+                ipv6_prefix: "64".parse().expect("a prefix"),
+            };
+            let policy = Policy::fixed_window(3, Duration::from_secs(1)).expect("a valid policy");
+            let headers = Families { ietf: true, legacy: true };
+            let settings = Settings { trust, headers, deny: DenyStatus::default() };
+            let service = Service::new(RateLimiter::new(policy), settings, Arc::default());
+            let headers: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
+            for peer in [None, Some([192, 0, 2, 1].into())] {
+                let request = Request { method: &method, target: &target, peer, headers: &headers };
+                for _ in 0..4 {
+                    let response = service.answer(&request);
+                    prop_assert!([200, 400, 404, 405, 429].contains(&response.status), "{}", response.status);
+                    let mut names: Vec<_> = response.headers.iter().map(|(name, _)| name.to_lowercase()).collect();
+                    names.sort();
+                    names.dedup();
+                    prop_assert_eq!(names.len(), response.headers.len());
+                    let clean = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+                    prop_assert!(response.headers.iter().all(|(_, value)| clean(value)), "{:?}", response.headers);
+                }
+            }
         }
     }
 }

@@ -3,10 +3,13 @@
 //! *May this client spend this much now, under these policies?* Asked and, if so, spent in one step that no thread and no
 //! other instance can come between. Not get, compare and set.
 
+pub(crate) mod latency;
 pub(crate) mod memory;
 pub(crate) mod reaper;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+
+pub use latency::Latencies;
 
 /// What a limiter with a shared store does while that store does not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,6 +59,6 @@ pub struct StoreCalls {
     pub failed: u64,
     /// Refusals repeated from memory, until the wait that the store told was over.
     pub repeated: u64,
-    /// The time that requests waited for it, answered or not, all together.
-    pub waited: std::time::Duration,
+    /// How long requests waited for it, answered or not.
+    pub latencies: Latencies,
 }

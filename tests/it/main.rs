@@ -15,6 +15,8 @@ mod identity;
 mod known_faults;
 /// The two laws and the bounds, on random histories.
 mod laws;
+/// What `/metrics` tells.
+mod metrics;
 /// Floods, slow clients, and connections without number.
 mod overload;
 /// Shared mode, on real servers.

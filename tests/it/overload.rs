@@ -81,16 +81,6 @@ fn a_flood_of_requests_that_nobody_reads_is_cut_and_holds_up_nobody() {
 }
 
 #[test]
-fn twenty_requests_sent_ahead_are_answered_in_order() {
-    let service = Service::start(&[("ALGORITHM", "fixed-window"), ("LIMIT", "100"), ("WINDOW", "1d")]);
-    let mut connection = service.connect();
-    connection.send("GET /limited HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20));
-    let remaining: Vec<u64> =
-        (0..20).map(|_| connection.read("GET").expect("an answer").number("X-RateLimit-Remaining")).collect();
-    assert_eq!(remaining, (80..100).rev().collect::<Vec<u64>>());
-}
-
-#[test]
 fn clients_that_never_read_hold_up_nobody() {
     let service = Service::start(&[("WORKERS", "2")]);
     let clients: Vec<_> = (0..6)
@@ -250,4 +240,23 @@ fn a_shortage_of_descriptors_is_survived() {
     for _ in 0..20 {
         assert_eq!(service.get("/unlimited").status, 200);
     }
+}
+
+#[test]
+fn a_service_that_loses_half_of_its_connections_for_good_ends_and_says_why() {
+    let mut limited = Command::new("sh");
+    let plain = service::command(&[]);
+    limited.args(["-c", "ulimit -n 64 && exec \"$0\""]).arg(plain.get_program());
+    limited.env_clear().env("PORT", "0");
+    let mut service = Service::spawn(limited);
+    for _ in 0..8 {
+        let mut connection = service.connect();
+        connection.send("GET /unlimited HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\n");
+        assert_eq!(connection.read("GET").expect("an answer").status, 200);
+        assert_eq!(service.get("/unlimited").status, 200);
+    }
+    assert_eq!(service.wait().code(), Some(1));
+    let log = service.log_with("reverse proxy");
+    assert!(log.contains("a request declared a body of 100000000000000 bytes"), "{log}");
+    assert!(log.contains("half of all connections hang for good"), "{log}");
 }

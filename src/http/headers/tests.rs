@@ -73,7 +73,8 @@ fn play(policies: &[Policy], history: &[u64]) -> Played {
         ipv6_prefix: "64".parse().expect("a prefix"),
     };
     let headers = Families { ietf: true, legacy: true };
-    let service = Service::new(limiter, Settings { trust, headers, deny: DenyStatus::TooManyRequests });
+    let service =
+        Service::new(limiter, Settings { trust, headers, deny: DenyStatus::TooManyRequests }, Default::default());
     let mut played = Played { service, twin, clock, answers: Vec::new() };
     for advance in history {
         played.clock.advance(Duration::from_micros(*advance));

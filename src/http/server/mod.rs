@@ -7,11 +7,13 @@
 //! - `table`: one request of a connection at a time, the others wait there, bounded.
 //! - `workers`: who pulls, who answers. `guard`: for somebody else's server, which pulls by itself.
 //! - `sockets`: the connections' own descriptors, and how one is shut down.
-//! - `watch`: the thread that looks after all of it: silent, slow, flooding and starved connections, an acceptor that
-//!   has died, workers that are stuck.
+//! - `watch`: the thread that looks after all of it: silent, slow, flooding and starved connections, workers that are stuck.
+//!   `acceptor`: whether anybody accepts.
+//! - `clerk`: the thread for what would make those wait for a client.
 
+mod acceptor;
 mod answer;
-mod counters;
+mod clerk;
 mod framing;
 mod guard;
 mod listener;
@@ -29,13 +31,14 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use socket2::SockRef;
 
+use super::metrics::Counters;
 use super::routes::Service;
 use super::{Request, Response};
 use workers::Room;
 
-pub use counters::{Counter, Counters};
 pub use guard::Guard;
 pub use listener::StartError;
 pub use panics::quiet_panics;
@@ -100,6 +103,12 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Says so when the server is of no more use: half of the connections that it can hold hang in the HTTP crate for good.
+    #[must_use]
+    pub fn exhausted(&self) -> &Receiver<()> {
+        &self.room.exhausted.1
     }
 
     /// Stops in order: takes no new connection, answers the requests that were read, closes every connection, and ends

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::counters::Counters;
+use crate::http::metrics::Counters;
 
 /// Places that are told apart. There are fewer in the program; past this the rest counts as one.
 const MAX_PLACES: usize = 256;

@@ -135,6 +135,78 @@ fn a_silent_connection_is_closed_after_the_idle_timeout() {
 }
 
 #[test]
+fn a_connection_that_does_not_take_its_answer_is_cut_after_the_write_timeout_and_frees_its_worker() {
+    let counters = Arc::new(Counters::default());
+    let hasty = Listen { write_timeout: Duration::from_millis(300), ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let long = "x".repeat(32 << 20);
+    let handler = move |request: &Request<'_>| Response {
+        status: 200,
+        headers: vec![],
+        body: if request.target == "/long" { Cow::Owned(long.clone()) } else { Cow::Borrowed("short") },
+    };
+    let server = Server::serve(hasty, Arc::new(handler), Arc::clone(&counters)).expect("a free port");
+    // One fewer than there are workers: with all of them held up it would not take as long.
+    let deaf: Vec<TcpStream> = (0..3)
+        .map(|_| {
+            let mut stream = connect(server.address());
+            write!(stream, "GET /long HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+            stream
+        })
+        .collect();
+    let begun = Instant::now();
+    // Counted first, and gone at the next look.
+    while counters.unread_closed.get() < 3 || counters.connections.get() >= 3 {
+        assert!(begun.elapsed() < PATIENCE, "{} of 3 are cut", counters.unread_closed.get());
+        let mut stream = connect(server.address());
+        write!(stream, "GET /short HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+        read_until(&mut stream, "short");
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(250), "they were cut after {:?}", begun.elapsed());
+    assert_eq!(counters.unread_closed.get(), 3);
+    for mut stream in deaf {
+        let read = stream.read_to_end(&mut Vec::new());
+        assert!(read.is_err() || read.is_ok_and(|length| length < 32 << 20), "the answer came whole");
+    }
+    server.stop();
+}
+
+#[test]
+fn requests_that_find_no_worker_for_a_second_are_turned_away_and_questions_about_the_service_are_answered() {
+    let counters = Arc::new(Counters::default());
+    let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let handler = move |request: &Request<'_>| {
+        if request.target == "/slow" {
+            // It ends when the test does.
+            let _ = released.recv();
+        }
+        echo(request)
+    };
+    let server = Server::serve(one, Arc::new(handler), Arc::clone(&counters)).expect("a free port");
+    let ask = |target: &str| {
+        let mut stream = connect(server.address());
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+        stream
+    };
+    let mut slow = ask("/slow");
+    let mut waiting: Vec<TcpStream> = (0..5).map(|_| ask("/x")).collect();
+    let mut about: Vec<TcpStream> = ["/healthz", "/metrics", "http://a/healthz?x"].into_iter().map(ask).collect();
+    for stream in &mut waiting {
+        let answer = read_until(stream, "waiting\n");
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: 1\r\n"), "{answer}");
+        assert_eq!(stream.read(&mut [0; 1]).expect("an orderly close"), 0);
+    }
+    for stream in &mut about {
+        let answer = read_until(stream, "\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    assert_eq!(counters.shed.get(), 5);
+    drop(release);
+    assert!(read_until(&mut slow, "\r\n\r\n/slow").starts_with("HTTP/1.1 200 "));
+    server.stop();
+}
+
+#[test]
 fn a_port_that_is_taken_and_an_address_that_is_not_ours_are_errors_that_say_so() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let taken = taken.local_addr().expect("an address");

@@ -9,20 +9,18 @@
 //!   starved one: so for each starved connection the watch opens one to itself, and closes it.
 //! - surplus: more connections than there are descriptors for.
 //! - a worker stuck in writing to a client that does not read.
-//! - nobody accepts, because the crate's acceptor ended on an error or a panic: a new one is started.
+//! - nobody accepts, because the crate's acceptor ended: a new one is started.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 use super::Listen;
+use super::acceptor::{Acceptor, Signs};
 use super::sockets::{Descriptor, Descriptors, raise_limit};
 use super::table::{Look, Trust};
 use super::workers::Room;
@@ -64,18 +62,6 @@ const MAX_FREED: usize = 64;
 /// When all workers have been writing for so long, their clients lose their connections before the write timeout.
 const HOLD_UP: Duration = Duration::from_millis(250);
 
-/// A connection that waits for so long to be accepted, while none is, has nobody who accepts.
-const DEAF_AFTER: Duration = Duration::from_millis(400);
-
-/// The same while descriptors have been short lately: the next acceptor may have met the same end.
-const DEAF_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// How long "lately" is.
-const LATELY: Duration = Duration::from_secs(5);
-
-/// Pause between two attempts to accept anew: while descriptors are short each attempt fails at once.
-const REVIVE_PAUSE: Duration = Duration::from_millis(100);
-
 /// Descriptors for everything but connections: logs, listeners, the store, threads' own.
 const OTHER_DESCRIPTORS: usize = 32;
 
@@ -85,12 +71,17 @@ const PER_CONNECTION: usize = 2;
 /// Most connections held: each costs a thread of the crate.
 const MAX_CONNECTIONS: usize = 8192;
 
+/// Connections that nothing frees leave room for others up to this share of what is held: half. Beyond it the server gives
+/// up, when that has lasted for so long that no slow thread can be the reason.
+const LOST_SHARE: usize = 2;
+const LOST_FOR: Duration = Duration::from_secs(5);
+
 /// A stop waits for answers so long, and then cuts what is left.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) struct Watch {
     room: Arc<Room>,
-    listener: TcpListener,
+    acceptor: Acceptor,
     listen: Listen,
     /// Where a connection to ourselves goes.
     own: SocketAddr,
@@ -111,31 +102,11 @@ pub(super) struct Watch {
     reset: usize,
     lost: usize,
     reset_looks: u32,
-    /// Since when a connection has been waiting to be accepted while none was.
-    pending: Option<Instant>,
+    /// Since when too many have been lost.
+    crippled: Option<Instant>,
     /// When the youngest connection was first seen.
     newest: Instant,
-    /// What changes when connections are accepted.
-    signs: Signs,
-    revived: Option<Instant>,
-    old: Vec<Old>,
     stop_begun: Option<Instant>,
-}
-
-/// Signs of life of an acceptor: a connection first seen, a change of the descriptors, a connection that was gone at once.
-#[derive(Default, PartialEq, Eq)]
-struct Signs {
-    newest: Option<Instant>,
-    descriptors: i64,
-    panics: u64,
-}
-
-/// A server of the crate that accepts no more, and whose connections live on.
-struct Old {
-    until: Instant,
-    /// It said that it ended.
-    ended: bool,
-    http: Arc<tiny_http::Server>,
 }
 
 impl Watch {
@@ -152,7 +123,7 @@ impl Watch {
         let now = Instant::now();
         Ok(Self {
             room,
-            listener,
+            acceptor: Acceptor::new(listener),
             listen,
             own,
             descriptors,
@@ -166,11 +137,8 @@ impl Watch {
             reset: 0,
             lost: 0,
             reset_looks: 0,
-            pending: None,
+            crippled: None,
             newest: now,
-            signs: Signs::default(),
-            revived: None,
-            old: Vec::new(),
             stop_begun: None,
         })
     }
@@ -193,9 +161,7 @@ impl Watch {
     fn round(&mut self, woken: bool) -> bool {
         let now = Instant::now();
         self.room.drain();
-        for old in &self.old {
-            self.room.drain_old(&old.http);
-        }
+        self.acceptor.drain_old(&self.room);
         let stuck = self.cut_stuck(now);
         let stopping = self.room.stopping();
         let mut left = None;
@@ -230,10 +196,13 @@ impl Watch {
         let nobody_left = found.len() + 1 >= slots.len();
         let mut any = false;
         for (peer, age) in found {
-            if nobody_left || age > self.listen.write_timeout {
+            if !nobody_left && age <= self.listen.write_timeout {
+                continue;
+            }
+            any = true;
+            if self.room.table.trust(peer) != Trust::Cut {
                 self.room.counters.unread_closed.add(1);
                 self.room.table.cut(peer);
-                any = true;
             }
         }
         any
@@ -305,7 +274,8 @@ impl Watch {
         self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
         let starved = starved + self.reset_and_starved(reset / PER_CONNECTION);
         self.free(starved);
-        self.forget_old(&connections);
+        self.mind_losses(now);
+        self.acceptor.forget_old(|| self.room.table.oldest(connections.keys()));
         self.known = peers.into_iter().collect();
         let cost = now.elapsed();
         self.urgent_look = Instant::now() + cost * URGENT_SHARE;
@@ -317,7 +287,7 @@ impl Watch {
 
     /// The connections beyond the most that are held: those that never had an answer first, then by their silence.
     fn surplus(&self, mut open: Vec<(SocketAddr, Look)>) -> Vec<SocketAddr> {
-        let surplus = open.len().saturating_sub(self.max_connections);
+        let surplus = (open.len() + self.lost).saturating_sub(self.max_connections).min(open.len());
         if surplus == 0 {
             return Vec::new();
         }
@@ -364,72 +334,34 @@ impl Watch {
         if self.reset_looks > 1 || (self.reset_looks == 0 && reset > self.lost) { reset - self.lost } else { 0 }
     }
 
+    /// Asks for an end when half of what can be held hangs in the crate for good: a process that starts afresh serves better
+    /// than one that goes deaf.
+    fn mind_losses(&mut self, now: Instant) {
+        self.room.counters.lost.set(self.lost as u64);
+        if self.lost < self.max_connections.div_ceil(LOST_SHARE) {
+            self.crippled = None;
+        } else if now.duration_since(*self.crippled.get_or_insert(now)) > LOST_FOR {
+            self.room.give_up();
+        }
+    }
+
     /// Starts to accept anew when nobody does.
     fn mind_acceptor(&mut self, now: Instant) {
-        let ended = self.room.deaf.load(Ordering::Acquire);
-        if !ended && !self.nobody_accepts(now) {
-            return;
-        }
-        if self.revived.is_some_and(|at| now.duration_since(at) < REVIVE_PAUSE) {
-            return;
-        }
-        self.revived = Some(now);
-        self.pending = None;
-        match super::accept(&self.listener) {
-            Ok(http) => {
-                let old = self.room.replace(http);
-                self.old.push(Old { until: now, ended, http: old });
-                if self.room.counters.accept_restarts.get() == 0 {
-                    log::warn!(
-                        "nobody accepted connections any more: accepting anew; further restarts are only counted"
-                    );
-                }
-                self.room.counters.accept_restarts.add(1);
-            }
-            Err(error) => log::debug!("cannot accept anew: {error}"),
+        let signs = self.signs();
+        let dead = self.room.deaf.load(Ordering::Acquire)
+            || self.acceptor.is_suspect(now, signs) && {
+                self.look(now);
+                let signs = self.signs();
+                self.acceptor.is_dead(now, signs)
+            };
+        if dead {
+            self.acceptor.revive(now, &self.room);
         }
     }
 
-    /// Whether connections have been waiting for a while and none was accepted: the acceptor ended without a word.
-    fn nobody_accepts(&mut self, now: Instant) -> bool {
-        let mut waiting = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-        if !poll(&mut waiting, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-            self.pending = None;
-            return false;
-        }
-        let Some(since) = self.pending else {
-            self.pending = Some(now);
-            self.signs = self.signs_now();
-            return false;
-        };
-        let lately = self.revived.is_some_and(|at| now.duration_since(at) < LATELY);
-        if now.duration_since(since) < if lately { DEAF_AGAIN_AFTER } else { DEAF_AFTER } {
-            return false;
-        }
-        // Many may come at once, so that some wait whenever we ask.
-        self.look(now);
-        let signs = self.signs_now();
-        if signs != self.signs {
-            self.signs = signs;
-            self.pending = Some(now);
-            return false;
-        }
-        true
-    }
-
-    fn signs_now(&self) -> Signs {
+    fn signs(&self) -> Signs {
         let panics = self.room.counters.crate_panics.get();
-        Signs { newest: Some(self.newest), descriptors: self.descriptors.count(), panics }
-    }
-
-    /// Servers that accept no more are let go when none of their connections can be left.
-    fn forget_old(&mut self, connections: &HashMap<SocketAddr, Vec<Descriptor>>) {
-        if self.old.is_empty() {
-            return;
-        }
-        let oldest = self.room.table.oldest(connections.keys());
-        // An acceptor that ended without a word may, against all appearances, have been slow: it is kept.
-        self.old.retain(|old| !old.ended || oldest.is_some_and(|begun| begun < old.until));
+        Signs { newest: self.newest, descriptors: self.descriptors.count(), panics }
     }
 
     /// Cuts what is left and ends the other threads.

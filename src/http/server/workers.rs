@@ -5,7 +5,6 @@
 //! and answers. While all workers are busy nobody has the turn; then the watch takes it for a moment, so that the crate's
 //! unbounded queue is emptied into bounded ones: requests that cannot be answered soon are shed by the clerk.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,16 +14,17 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use tiny_http::Request;
 
 use super::Handler;
 use super::answer::{self, Answer, Rest};
-use super::counters::Counters;
+use super::clerk::{Errand, MAX_ERRANDS};
 use super::framing::Framing;
 use super::sockets::peer;
 use super::table::{Admission, Table, Trust};
+use crate::http::metrics::Counters;
 
 /// Requests that may wait for a worker, each of another connection. More are answered 503.
 const MAX_READY: usize = 1024;
@@ -32,30 +32,12 @@ const MAX_READY: usize = 1024;
 /// How long a request may wait for a worker before it is answered 503: a client is better served by a quick refusal.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// What the clerk may have before it: above this, connections are cut without an answer.
-const MAX_ERRANDS: usize = 4096;
-
 /// A body up to this long is waited for on a thread of its own, so that the answer is an ordinary one. The crate
 /// allocates and clears the whole rest again for each packet of a body that it drops: at this size that is nothing.
 const WAITED_BODY: u64 = 64 * 1024;
 
 /// Bodies waited for at a time.
 const MAX_WAITS: usize = 64;
-
-/// Connections whose rest could not be let go are told in the log this often.
-const TELL_EVERY: u64 = 100;
-
-/// What the clerk is asked to do, so that neither the watch nor a worker waits for a client.
-pub(super) enum Errand {
-    /// Answer in a worker's stead.
-    Answer(SocketAddr, Request),
-    /// Answer that there is no worker.
-    Shed(SocketAddr, Request),
-    /// Let go of what was kept until the socket was shut.
-    Bury(Rest),
-    /// There is no more to do.
-    End,
-}
 
 /// What a thread that answers is at, for the watch.
 #[derive(Default)]
@@ -87,11 +69,13 @@ pub(super) struct Room {
     pub(super) deaf: AtomicBool,
     stopping: AtomicBool,
     stopped: AtomicBool,
-    errands: (Sender<Errand>, Receiver<Errand>),
+    pub(super) errands: (Sender<Errand>, Receiver<Errand>),
     /// What is kept of connections until their sockets are shut: then the watch hands it to the clerk.
     pub(super) rests: Mutex<Vec<(SocketAddr, Instant, Rest)>>,
     /// Threads that wait for small bodies.
     waits: Mutex<Vec<JoinHandle<()>>>,
+    /// A word to the owner that the server is of no more use.
+    pub(super) exhausted: (Sender<()>, Receiver<()>),
     /// A word to the watch not to wait for its next look.
     pub(super) wake: (Sender<()>, Receiver<()>),
 }
@@ -111,6 +95,7 @@ impl Room {
             errands: crossbeam_channel::bounded(MAX_ERRANDS),
             rests: Mutex::new(Vec::new()),
             waits: Mutex::new(Vec::new()),
+            exhausted: crossbeam_channel::bounded(1),
             wake: crossbeam_channel::bounded(1),
         }
     }
@@ -132,7 +117,7 @@ impl Room {
     }
 
     /// Answers a request and those of its connection that wait behind it.
-    fn answer_all(self: &Arc<Self>, peer: SocketAddr, request: Request, slot: &Slot) {
+    pub(super) fn answer_all(self: &Arc<Self>, peer: SocketAddr, request: Request, slot: &Slot) {
         let mut next = Some(request);
         while let Some(request) = next {
             self.answer(peer, request, slot);
@@ -233,32 +218,11 @@ impl Room {
         }
     }
 
-    fn send(&self, errand: Errand) {
-        let Err(refused) = self.errands.0.try_send(errand) else { return };
-        if let Errand::Answer(peer, request) | Errand::Shed(peer, request) = refused.into_inner() {
-            self.table.cut(peer);
-            self.counters.shed.add(1);
-            let mut next = Some(request);
-            while let Some(request) = next {
-                self.discard(peer, request);
-                next = self.table.done(peer);
-            }
-        }
-    }
-
-    /// Hands the clerk what was kept of a connection. Gives it back when the clerk has too much to do.
-    pub(super) fn bury(&self, rest: Rest) -> Option<Rest> {
-        match self.errands.0.try_send(Errand::Bury(rest)) {
-            Err(TrySendError::Full(Errand::Bury(rest)) | TrySendError::Disconnected(Errand::Bury(rest))) => Some(rest),
-            _ => None,
-        }
-    }
-
     fn keep(&self, peer: SocketAddr, rest: Rest) {
         self.rests.lock().push((peer, Instant::now(), rest));
     }
 
-    fn discard(&self, peer: SocketAddr, request: Request) {
+    pub(super) fn discard(&self, peer: SocketAddr, request: Request) {
         if let Some(rest) = answer::discard(request) {
             self.keep(peer, rest);
         }
@@ -280,7 +244,7 @@ impl Room {
         self.write(peer, request, answer, slot);
     }
 
-    fn write(self: &Arc<Self>, peer: SocketAddr, request: Request, answer: Answer, slot: &Slot) {
+    pub(super) fn write(self: &Arc<Self>, peer: SocketAddr, request: Request, answer: Answer, slot: &Slot) {
         *slot.0.lock() = Some((peer, Instant::now()));
         if answer.last {
             self.write_last(peer, request, answer);
@@ -333,82 +297,14 @@ impl Room {
         None
     }
 
-    /// The clerk's life: what would make others wait for a client.
-    pub(super) fn clerk(self: &Arc<Self>) {
-        let slot = self.slots.last().expect("the clerk has the last slot");
-        while let Ok(errand) = self.errands.1.recv() {
-            let done = panic::catch_unwind(AssertUnwindSafe(|| match errand {
-                Errand::Answer(peer, request) => {
-                    self.answer_all(peer, request, slot);
-                    true
-                }
-                Errand::Shed(peer, request) => {
-                    self.shed(peer, request, slot);
-                    true
-                }
-                Errand::Bury(rest) => {
-                    self.let_go(rest);
-                    true
-                }
-                Errand::End => false,
-            }));
-            if !done.unwrap_or(true) {
-                break;
-            }
-        }
-    }
-
-    fn shed(self: &Arc<Self>, peer: SocketAddr, request: Request, slot: &Slot) {
-        self.counters.shed.add(1);
-        let path = request.url();
-        if path.starts_with("/healthz") || path.starts_with("/metrics") {
-            // These ask nobody and are what one looks at under load.
-            return self.answer_all(peer, request, slot);
-        }
-        let mut response = answer::text(503, "busy: too many requests are waiting\n".into());
-        response.headers.push(("Retry-After", Cow::Borrowed("1")));
-        self.write(peer, request, answer::last(response), slot);
-        while let Some(request) = self.table.done(peer) {
-            self.discard(peer, request);
-        }
-    }
-
-    /// Lets go of what was kept of a connection whose socket has been shut.
-    fn let_go(&self, rest: Rest) {
-        match rest {
-            Rest::Writer(writer) => drop(writer),
-            // The answer goes nowhere: this is the way to the stream.
-            Rest::Request(request) => {
-                let rest = answer::write_last(request, answer::last(answer::text(400, Cow::Borrowed(""))));
-                self.let_go(rest);
-            }
-            Rest::Stream(stream, declared) => {
-                // The crate allocates what was declared, reads to the end, and frees it: nothing is touched that was
-                // not received. What no allocation can get would end the process; what no allocation can be asked for
-                // is a panic, caught by the caller.
-                let impossible = isize::try_from(declared).is_err();
-                let probe = usize::try_from(declared.saturating_mul(2)).unwrap_or(usize::MAX);
-                if impossible || Vec::<u8>::new().try_reserve_exact(probe).is_ok() {
-                    drop(stream);
-                    return;
-                }
-                mem::forget(stream);
-                let count = self.counters.set_aside.get();
-                self.counters.set_aside.add(1);
-                if count.is_multiple_of(TELL_EVERY) {
-                    log::warn!(
-                        "a request declared a body of {declared} bytes; its connection costs a thread and two descriptors \
-                         for good ({} such so far): put a reverse proxy in front",
-                        count + 1
-                    );
-                }
-            }
-        }
-    }
-
     pub(super) fn wake(&self) {
         // A full channel has a word for the watch already.
         let _ = self.wake.0.try_send(());
+    }
+
+    pub(super) fn give_up(&self) {
+        // A full channel has said so already.
+        let _ = self.exhausted.0.try_send(());
     }
 
     pub(super) fn stopping(&self) -> bool {

@@ -33,9 +33,10 @@ use refusals::Refusals;
 use script::{Script, tag};
 pub use settings::{Redis, RedisError};
 
+use super::latency::Latency;
 use super::{OnStoreError, StoreCalls, StoreState};
 use crate::client::ClientKey;
-use crate::clock::{Clock, micros};
+use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::policy::Policy;
 
@@ -48,7 +49,7 @@ pub(crate) struct SharedStore {
     answered: AtomicU64,
     failed: AtomicU64,
     repeated: AtomicU64,
-    waited: AtomicU64,
+    latency: Latency,
     /// Dropped with the store, which stops its thread.
     _keeper: Keeper,
 }
@@ -104,7 +105,7 @@ impl SharedStore {
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
-            waited: AtomicU64::new(0),
+            latency: Latency::default(),
             _keeper: keeper,
         }
     }
@@ -121,7 +122,7 @@ impl SharedStore {
         };
         let begun = Instant::now();
         let asked = self.ask(client, cost, begun + self.timeout);
-        self.waited.fetch_add(micros(begun.elapsed()), Ordering::Relaxed);
+        self.latency.count(begun.elapsed());
         let counter = if asked.is_ok() { &self.answered } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         // Whatever the failure: the node's breaker and the log know of it.
@@ -171,7 +172,7 @@ impl SharedStore {
             answered: self.answered.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             repeated: self.repeated.load(Ordering::Relaxed),
-            waited: Duration::from_micros(self.waited.load(Ordering::Relaxed)),
+            latencies: self.latency.counted(),
         }
     }
 }

@@ -8,7 +8,6 @@
 //! So a descriptor could be closed and given to another connection between the look at its peer and the shutdown, one
 //! microsecond later: that connection would be cut. It could be no file: shutting one down does nothing.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::RawFd;
@@ -49,28 +48,26 @@ impl Descriptors {
         fstat(&self.list).map_or(0, |list| list.st_size)
     }
 
-    /// Every descriptor of a connection to this port of ours. A peer that is `known` is not asked where it connected to.
+    /// Every descriptor of a connection to this port of ours.
     ///
     /// # Errors
     /// When the list cannot be read.
-    pub(super) fn look(&mut self, known: &HashSet<SocketAddr>) -> io::Result<Found> {
+    pub(super) fn look(&mut self) -> io::Result<Found> {
         let port = self.port;
-        let mut found = Found { open: Vec::with_capacity(2 * known.len()), reset: 0 };
+        let mut found = Found { open: Vec::new(), reset: 0 };
         for entry in self.list.iter() {
             let Some(number) = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
             match socket::getpeername(number) {
-                Ok(peer) => {
-                    let Some(peer) = address(peer) else { continue };
-                    if known.contains(&peer) || is_at(number, port) {
-                        found.open.push(Descriptor { number, peer });
-                    }
+                // The peer alone does not tell: it may have the same port of its own for a connection of another server.
+                Ok(peer) if is_at(number, port) => {
+                    found.open.extend(address(peer).map(|peer| Descriptor { number, peer }));
                 }
                 // No peer any more; or no peer ever, and then it is the listener, which cannot be read from.
                 Err(Errno::ENOTCONN) if is_at(number, port) => {
                     let read = socket::recv(number, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
                     found.reset += usize::from(read != Err(Errno::ENOTCONN));
                 }
-                Err(_) => {}
+                _ => {}
             }
         }
         Ok(found)

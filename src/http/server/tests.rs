@@ -174,10 +174,12 @@ fn a_connection_that_does_not_take_its_answer_is_cut_after_the_write_timeout_and
 fn requests_that_find_no_worker_for_a_second_are_turned_away_and_questions_about_the_service_are_answered() {
     let counters = Arc::new(Counters::default());
     let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let (enter, entered) = crossbeam_channel::bounded::<()>(1);
     let (release, released) = crossbeam_channel::bounded::<()>(0);
     let handler = move |request: &Request<'_>| {
         if request.target == "/slow" {
-            // It ends when the test does.
+            enter.send(()).expect("the test waits for it");
+            // It ends when the other end is dropped.
             let _ = released.recv();
         }
         echo(request)
@@ -189,6 +191,7 @@ fn requests_that_find_no_worker_for_a_second_are_turned_away_and_questions_about
         stream
     };
     let mut slow = ask("/slow");
+    entered.recv().expect("the worker is held up");
     let mut waiting: Vec<TcpStream> = (0..5).map(|_| ask("/x")).collect();
     let mut about: Vec<TcpStream> = ["/healthz", "/metrics", "http://a/healthz?x"].into_iter().map(ask).collect();
     for stream in &mut waiting {

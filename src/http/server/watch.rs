@@ -11,7 +11,7 @@
 //! - a worker stuck in writing to a client that does not read.
 //! - nobody accepts, because the crate's acceptor ended: a new one is started.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -96,8 +96,6 @@ pub(super) struct Watch {
     urgent: bool,
     /// How many descriptors were open before the last look.
     count: i64,
-    /// The peers of the last look.
-    known: HashSet<SocketAddr>,
     /// Connections that were reset and hold descriptors; those of them that nothing frees; looks without a change.
     reset: usize,
     lost: usize,
@@ -133,7 +131,6 @@ impl Watch {
             calm_look: now,
             urgent: false,
             count: 0,
-            known: HashSet::new(),
             reset: 0,
             lost: 0,
             reset_looks: 0,
@@ -210,7 +207,7 @@ impl Watch {
 
     /// Looks at every connection once. Tells how many there are that may still be served, if that can be told.
     fn look(&mut self, now: Instant) -> Option<usize> {
-        let (connections, reset) = match self.descriptors.look(&self.known) {
+        let (connections, reset) = match self.descriptors.look() {
             Ok(found) => (by_peer(found.open), found.reset),
             Err(error) => {
                 log::error!("cannot list open connections: {error}");
@@ -276,7 +273,6 @@ impl Watch {
         self.free(starved);
         self.mind_losses(now);
         self.acceptor.forget_old(|| self.room.table.oldest(connections.keys()));
-        self.known = peers.into_iter().collect();
         let cost = now.elapsed();
         self.urgent_look = Instant::now() + cost * URGENT_SHARE;
         self.calm_look = Instant::now() + (cost * CALM_SHARE).clamp(MIN_PAUSE, MAX_PAUSE);
@@ -366,7 +362,7 @@ impl Watch {
 
     /// Cuts what is left and ends the other threads.
     fn end(&mut self, late: bool) {
-        let connections = self.descriptors.look(&self.known).map_or_else(|_| Vec::new(), |found| found.open);
+        let connections = self.descriptors.look().map_or_else(|_| Vec::new(), |found| found.open);
         if late {
             log::warn!("cutting {} connections that did not end in time", connections.len() / PER_CONNECTION);
         }

@@ -11,7 +11,7 @@
 //! - a worker stuck in writing to a client that does not read.
 //! - nobody accepts, because the crate's acceptor ended: a new one is started.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -39,6 +39,9 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// After its last answer a client has so long to take it and to close. Then its socket is shut: bytes of it that nobody
 /// read would otherwise make the system discard the answer on its way.
 const LINGER: Duration = Duration::from_millis(300);
+
+/// Connections that are left to their clients like this at a time; each has a thread of the crate.
+const MAX_LINGERING: usize = 256;
 
 /// Bytes that wait for longer than this on a connection have no thread that reads them.
 const STARVED_AFTER: Duration = Duration::from_millis(20);
@@ -220,8 +223,10 @@ impl Watch {
         let peers: Vec<SocketAddr> = connections.keys().copied().collect();
         let looks = room.table.look(&peers, now);
         room.counters.connections.set(peers.len() as u64);
-        let mut gone = Vec::new();
+        let mut gone = HashSet::new();
+        let mut lingering = Vec::new();
         let mut open = Vec::new();
+        let mut bytes = [0; FLOOD];
         let mut urgent = false;
         let mut suspect = false;
         let mut starved = 0;
@@ -230,8 +235,18 @@ impl Watch {
             let sockets = &connections[&peer];
             match look.trust {
                 Trust::Last => urgent = true,
-                Trust::Closing(since) if now.saturating_duration_since(since) < LINGER => urgent = true,
-                Trust::Closing(_) | Trust::Cut => gone.push(peer),
+                Trust::Closing(since) => {
+                    // A client that has closed as well has all that it wanted.
+                    let ended = sockets[0].unread(&mut bytes) == Some(0);
+                    if ended || now.saturating_duration_since(since) >= LINGER {
+                        gone.insert(peer);
+                    } else {
+                        lingering.push((since, peer));
+                    }
+                }
+                Trust::Cut => {
+                    gone.insert(peer);
+                }
                 Trust::Open if room.stopping() => {
                     // What was read is answered; the next read finds the end.
                     sockets.iter().for_each(|socket| socket.shut(Shutdown::Read));
@@ -240,17 +255,16 @@ impl Watch {
                 Trust::Open if look.held => open.push((peer, look)),
                 Trust::Open if look.silent > self.listen.idle_timeout => {
                     room.counters.idle_closed.add(1);
-                    gone.push(peer);
+                    gone.insert(peer);
                 }
                 Trust::Open => {
-                    let mut room_for = [0; FLOOD];
-                    let unread = sockets[0].unread(&mut room_for);
-                    let flood = unread == Some(FLOOD) && !begins_request(&room_for);
+                    let unread = sockets[0].unread(&mut bytes);
+                    let flood = unread == Some(FLOOD) && !begins_request(&bytes);
                     suspect |= flood;
                     match room.table.note_unread(peer, unread.is_some(), now) {
                         Some(since) if since > DEAD_AFTER || (flood && !since.is_zero()) => {
                             room.counters.flood_closed.add(1);
-                            gone.push(peer);
+                            gone.insert(peer);
                         }
                         Some(since) => {
                             urgent = true;
@@ -262,6 +276,10 @@ impl Watch {
                 }
             }
         }
+        urgent |= !lingering.is_empty();
+        lingering.sort();
+        let longest = lingering.len().saturating_sub(MAX_LINGERING);
+        gone.extend(lingering.drain(..longest).map(|(_, peer)| peer));
         let held = open.len();
         gone.extend(self.surplus(open));
         for peer in &gone {

@@ -18,6 +18,9 @@ mod program;
 mod refusals;
 /// Two instances of the program on one store.
 mod service;
+/// `rediss://`, with certificates made for the test.
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

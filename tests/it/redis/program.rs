@@ -6,6 +6,8 @@ use std::time::Duration;
 use redis::cmd;
 
 use crate::support::redis::{Server, eventually};
+#[cfg(not(feature = "tls"))]
+use crate::support::service::command;
 use crate::support::{Reply, Service};
 
 /// An instance with a limit of ten in a window that no test outlives.
@@ -135,6 +137,15 @@ fn with_one_worker_a_late_reply_is_never_taken_for_the_answer_to_another_client(
     for turn in 0..2 {
         round(&format!("sleep {turn}"), &sleep, &|| {});
     }
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn a_build_without_tls_says_so_instead_of_starting_in_the_clear() {
+    let output = command(&[("REDIS_URL", "rediss://:hunter2@localhost")]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("REDIS_URL") && said.contains("feature `tls`") && !said.contains("hunter2"), "{said}");
 }
 
 /// Descriptors and threads of a process.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::Service;
-use crate::support::redis::{Server, eventually, folder, free_port};
+use crate::support::redis::{Server, eventually, folder, free_port, program};
 use crate::support::service::command;
 
 /// Two authorities, and a certificate for the loopback that the first of them signed. Dropping it removes the files.
@@ -46,8 +46,9 @@ impl Certificates {
     /// A server that speaks TLS on this port, and answers the test itself on a socket.
     fn server(&self, port: u16) -> Server {
         // Told to listen nowhere, a server ends at once, and says whether it knows the option.
-        let tried = Command::new("redis-server").args(["--port", "0", "--tls-port", "0"]).output();
-        let said = String::from_utf8_lossy(&tried.expect("a redis-server on the PATH").stdout).into_owned();
+        let tried = Command::new(program()).args(["--port", "0", "--tls-port", "0"]).output();
+        let said = String::from_utf8_lossy(&tried.expect("a redis-server on the PATH: run scripts/need-redis").stdout)
+            .into_owned();
         assert!(
             !said.contains("Bad directive"),
             "this test needs a redis-server with TLS, which that of apt-get install redis-server has, and of make \

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -143,11 +144,20 @@ impl Drop for Server {
 
 fn spawn(folder: &PathBuf, options: &[String]) -> Child {
     let log = fs::File::create(folder.join("log")).expect("a log");
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(options);
     command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| {
         panic!("these tests need a redis-server on the PATH ({error}): run scripts/need-redis, which installs one")
+    })
+}
+
+/// What scripts/need-redis takes for a server, in the same order.
+pub(crate) fn program() -> &'static str {
+    static FOUND: OnceLock<&str> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        ["redis-server", "valkey-server"].into_iter().find(runs).unwrap_or("redis-server")
     })
 }
 

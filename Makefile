@@ -9,6 +9,7 @@ run: ## Start the service; settings come from the environment (make run PORT=900
 test: ## Run all tests; installs a redis-server when there is none
 	@scripts/need-redis
 	cargo test --locked
+	cargo test --locked --features tls --test it redis::tls
 
 check: ## Check format, lints, documentation, and the library without its features
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy

@@ -2,10 +2,13 @@
 //!
 //! A refusal with wait d, decided by the store at some instant between sending and receiving, holds until d after the
 //! *sending*: until then the store would refuse the same request, whatever others spend. What is told is counted from the
-//! *receiving*: whoever waits that long is let in. Only the same cost is refused, since a larger one has a longer wait.
+//! *receiving*: whoever waits that long is let in.
 //!
-//! It is forgotten when a connection broke meanwhile, since the store may have lost everything, or when the client is [reset](Refusals::forget) here. A reset by another
-//! instance, or by hand in the store, is seen when the wait is over.
+//! It answers the same cost only. A larger one would be refused as well, but its wait is longer by what only the store can
+//! tell, and the wait that a refusal tells is exact.
+//!
+//! It is forgotten when a connection broke meanwhile, since the store may have lost everything, or when the client is
+//! [reset](Refusals::forget) here. A reset by another instance, or by hand in the store, is seen when the wait is over.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,5 +1,7 @@
 //! Three nodes on the loopback.
 
+use std::time::Duration;
+
 use tollgate::{OnStoreError, Outcome, Policy, RateLimiter, Redis, StoreState};
 
 use super::{YEAR, build};
@@ -11,19 +13,32 @@ struct Cluster {
     nodes: Vec<Server>,
 }
 
+fn node() -> Server {
+    let bus = crate::support::redis::free_port().to_string();
+    let options = [
+        ["--cluster-enabled", "yes"],
+        ["--cluster-require-full-coverage", "no"],
+        ["--cluster-node-timeout", "2000"],
+        ["--cluster-port", &bus],
+        // A replica is sent its copy at once.
+        ["--repl-diskless-sync-delay", "0"],
+    ];
+    Server::on_tcp(&options.concat())
+}
+
+fn meet(node: &Server, other: &Server) {
+    let bus: Vec<String> = other.ask("CONFIG GET cluster-port");
+    node.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {} {}", other.port(), bus[1]));
+}
+
 impl Cluster {
     fn start() -> Self {
-        let options =
-            ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000"];
-        let bus = || crate::support::redis::free_port().to_string();
-        let nodes: Vec<_> =
-            (0..3).map(|_| Server::on_tcp(&[&options[..], &["--cluster-port", &bus()]].concat())).collect();
+        let nodes: Vec<_> = (0..3).map(|_| node()).collect();
         for (index, node) in (0..).zip(&nodes) {
             let share = |index: u16| u16::try_from(u32::from(SLOTS) * u32::from(index) / 3).expect("a slot");
             node.ask::<()>(&format!("CLUSTER ADDSLOTSRANGE {} {}", share(index), share(index + 1) - 1));
-            let first = nodes[0].url().rsplit(':').next().expect("a port");
-            let bus: Vec<String> = nodes[0].ask("CONFIG GET cluster-port");
-            node.ask::<()>(&format!("CLUSTER MEET 127.0.0.1 {first} {}", bus[1]));
+            // Each with each: that one tells of another takes seconds.
+            nodes.iter().filter(|other| other.url() < node.url()).for_each(|other| meet(node, other));
         }
         for node in &nodes {
             eventually("the cluster is formed", || {
@@ -32,6 +47,29 @@ impl Cluster {
             });
         }
         Self { nodes }
+    }
+
+    /// One more node, which copies this one and has caught up.
+    fn add_replica_of(&self, primary: usize) -> Server {
+        let (primary, replica) = (&self.nodes[primary], node());
+        self.nodes.iter().for_each(|node| meet(&replica, node));
+        let id: String = primary.ask("CLUSTER MYID");
+        eventually("the nodes know each other", || {
+            replica.ask::<String>("CLUSTER NODES").contains(&id)
+                && replica.ask::<String>("CLUSTER INFO").contains(":ok")
+        });
+        replica.ask::<()>(&format!("CLUSTER REPLICATE {id}"));
+        eventually("the replica has caught up", || {
+            replica.ask::<String>("INFO replication").contains("master_link_status:up")
+        });
+        // Those that vote for it have to know whom it copies.
+        eventually("every node knows the replica", || {
+            self.nodes.iter().all(|node| {
+                let nodes: String = node.ask("CLUSTER NODES");
+                nodes.lines().any(|line| line.contains(" slave ") && line.contains(&id))
+            })
+        });
+        replica
     }
 
     fn urls(&self) -> String {
@@ -44,7 +82,9 @@ impl Cluster {
             Policy::fixed_window(10, YEAR).and_then(|policy| policy.named(name)).expect("within the bounds")
         });
         let policies = tollgate::Policies::new(policies.into()).expect("two names");
-        build(RateLimiter::builder(policies), Redis::new(urls).expect("URLs").on_error(OnStoreError::Closed))
+        // A busy machine does not reach the timeout, and a dead node says no at once.
+        let redis = Redis::new(urls).and_then(|redis| redis.timeout(Duration::from_secs(5)));
+        build(RateLimiter::builder(policies), redis.expect("URLs").on_error(OnStoreError::Closed))
     }
 
     /// The node that keeps this client's keys.
@@ -90,7 +130,7 @@ fn every_client_is_counted_on_its_node_and_a_slot_that_moves_takes_its_count_alo
     from.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1]));
     // In the midst of the move: the keys are still there.
     assert_eq!(remaining(&limiters[0], client), Some(7));
-    let port = to.url().rsplit(':').next().expect("a port");
+    let port = to.port();
     for key in from.keys().iter().filter(|key| key.contains(&tag(client))) {
         from.ask::<()>(&format!("MIGRATE 127.0.0.1 {port} {key} 0 1000"));
     }
@@ -137,4 +177,43 @@ fn one_url_of_a_node_that_does_not_keep_the_client_is_an_outage_and_no_false_ref
         assert!(matches!(limiter.check(address).outcome(), Outcome::Unavailable { .. }));
     }
     assert_eq!(limiter.store_state(), StoreState::Down(OnStoreError::Closed));
+}
+
+#[test]
+fn a_replica_that_is_promoted_serves_the_clients_of_its_node_within_seconds() {
+    let cluster = Cluster::start();
+    let limiter = cluster.limiter(&cluster.urls());
+    for client in clients() {
+        assert_eq!(remaining(&limiter, &client), Some(9));
+    }
+    let homes: Vec<_> = clients().iter().map(|client| cluster.home(client)).collect();
+    let mut replica = cluster.add_replica_of(1);
+
+    // In good order: the two swap their parts, and no count is lost.
+    replica.ask::<()>("CLUSTER FAILOVER");
+    eventually("the replica is promoted", || is_primary(&replica));
+    for client in clients() {
+        assert_eq!(remaining(&limiter, &client), Some(8), "{client}");
+    }
+    assert_eq!((limiter.store_state(), limiter.store_calls().failed), (StoreState::Up, 0));
+
+    // In an emergency.
+    eventually("the old primary copies the new one", || {
+        cluster.nodes[1].ask::<String>("INFO replication").contains("master_link_status:up")
+    });
+    replica.kill();
+    cluster.nodes[1].ask::<()>("CLUSTER FAILOVER TAKEOVER");
+    for (client, home) in clients().iter().zip(&homes) {
+        let mut left = None;
+        eventually("the client is counted", || {
+            left = remaining(&limiter, client);
+            left.is_some()
+        });
+        assert!(left == Some(7) || *home == 1, "{client} on node {home}: {left:?}");
+    }
+    eventually("the dead node is forgotten", || limiter.store_state() == StoreState::Up);
+}
+
+fn is_primary(node: &Server) -> bool {
+    node.ask::<String>("INFO replication").contains("role:master")
 }

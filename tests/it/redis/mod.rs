@@ -4,16 +4,27 @@
 mod cluster;
 /// What the scripts decide, field by field, and what they leave in the store.
 mod decisions;
+/// No key lives for ever.
+mod expiry;
+/// Every fault of a server in every mode.
+mod faults;
+/// Several instances, one limit.
+mod instances;
 /// Servers that die, freeze, refuse, or are none.
 mod outages;
+/// The program during outages: its log, its one worker, its threads and descriptors.
+mod program;
 /// Refusals that are repeated without asking the store.
 mod refusals;
 /// Two instances of the program on one store.
 mod service;
+/// `rediss://`, with certificates made for the test.
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 
-use tollgate::{Builder, Policy, RateLimiter, Redis};
+use tollgate::{Builder, Policies, Policy, RateLimiter, Redis};
 
 use crate::support::redis::Server;
 
@@ -26,6 +37,15 @@ fn each_algorithm(quota: u64, span: Duration) -> [Policy; 4] {
         Policy::sliding_window_counter(quota, span),
     ]
     .map(|policy| policy.expect("within the bounds"))
+}
+
+/// Every policy of [`each_algorithm`] alone, and all of them at once.
+fn alone_and_together(quota: u64, span: Duration) -> Vec<Policies> {
+    let mut sets: Vec<Policies> = each_algorithm(quota, span).map(Policies::from).into();
+    let named = each_algorithm(quota, span).into_iter().zip(["a", "b", "c", "d"]);
+    let named = named.map(|(policy, name)| policy.named(name).expect("a name")).collect();
+    sets.push(Policies::new(named).expect("names that differ"));
+    sets
 }
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);

@@ -180,14 +180,10 @@ impl Forwarder {
     }
 }
 
-fn port(server: &Server) -> u16 {
-    server.url().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
-}
-
 #[test]
 fn a_lost_reply_is_a_charge_that_is_not_sent_again() {
     let server = Server::on_tcp(&[]);
-    let forwarder = Forwarder::start(port(&server));
+    let forwarder = Forwarder::start(server.port());
     let limiter = behind(&forwarder);
     assert_eq!(limiter.check("warm").verdicts()[0].remaining(), 9);
     forwarder.dropping.store(true, Ordering::SeqCst);
@@ -200,11 +196,11 @@ fn a_lost_reply_is_a_charge_that_is_not_sent_again() {
 #[test]
 fn a_primary_that_becomes_a_replica_is_left_for_the_server_behind_the_same_address() {
     let (first, second) = (Server::on_tcp(&[]), Server::on_tcp(&[]));
-    let forwarder = Forwarder::start(port(&first));
+    let forwarder = Forwarder::start(first.port());
     let limiter = behind(&forwarder);
     assert!(limiter.check("c").is_allowed());
-    first.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", port(&second)));
-    *forwarder.to.lock().expect("no panic") = port(&second);
+    first.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", second.port()));
+    *forwarder.to.lock().expect("no panic") = second.port();
     // It says READONLY, or that it is loading what the other one has.
     eventually("the replica's refusal is met", || !limiter.check("d").is_allowed());
     wait_for(&limiter, StoreState::Up);
@@ -287,7 +283,7 @@ fn a_full_server_is_down_until_it_has_room() {
 #[test]
 fn a_password_with_every_awkward_character_logs_in_and_a_wrong_one_is_shown_nowhere() {
     let server = Server::on_tcp(&["--requirepass", "p@ss#w/rd=%"]);
-    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}/", port(&server));
+    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}/", server.port());
     let limiter = with(Redis::new(&url("p%40ss%23w%2Frd%3D%25")).expect("a URL"), OnStoreError::Closed);
     assert!(limiter.check("c").is_allowed());
     let error = Redis::new(&url("p@ss#w/rd=%")).expect_err("not encoded").to_string();

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -78,9 +79,30 @@ impl Server {
 
     /// How often this command was called, by INFO.
     pub(crate) fn calls(&self, command: &str) -> u64 {
-        let stats: String = self.ask("INFO commandstats");
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
+        self.counted("commandstats", &format!("cmdstat_{command}:"), "calls")
+    }
+
+    /// How often it was refused before it ran, as to a user who may not.
+    pub(crate) fn rejected(&self, command: &str) -> u64 {
+        self.counted("commandstats", &format!("cmdstat_{command}:"), "rejected_calls")
+    }
+
+    /// How often an error of this code was answered.
+    pub(crate) fn errors(&self, code: &str) -> u64 {
+        self.counted("errorstats", &format!("errorstat_{code}:"), "count")
+    }
+
+    /// A number of INFO: section, start of the line, and name before the equals sign.
+    fn counted(&self, section: &str, line: &str, name: &str) -> u64 {
+        let stats: String = self.ask(&format!("INFO {section}"));
+        let Some(fields) = stats.lines().find_map(|text| text.strip_prefix(line)) else { return 0 };
+        let value = fields.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        value.expect("a number of this name").parse().expect("a number")
+    }
+
+    /// The port of a server on TCP.
+    pub(crate) fn port(&self) -> u16 {
+        self.url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -126,7 +148,7 @@ impl Drop for Server {
 
 fn spawn(folder: &PathBuf, options: &[String]) -> Child {
     let log = fs::File::create(folder.join("log")).expect("a log");
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(folder).args(options);
     command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| {
@@ -134,7 +156,17 @@ fn spawn(folder: &PathBuf, options: &[String]) -> Child {
     })
 }
 
-fn folder() -> PathBuf {
+/// What scripts/need-redis takes for a server, in the same order.
+pub(crate) fn program() -> &'static str {
+    static FOUND: OnceLock<&str> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        ["redis-server", "valkey-server"].into_iter().find(runs).unwrap_or("redis-server")
+    })
+}
+
+/// A new folder; whoever asks for it removes it.
+pub(crate) fn folder() -> PathBuf {
     let name = format!("tollgate-{}-{}", std::process::id(), SERVERS.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).expect("a folder for the socket");
@@ -143,6 +175,26 @@ fn folder() -> PathBuf {
 
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// How long something took.
+pub(crate) struct Took {
+    pub(crate) all: Duration,
+    /// Without the time in which this thread was ready and the machine had no core for it.
+    pub(crate) own: Duration,
+}
+
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Took) {
+    let (begun, queued) = (Instant::now(), queued());
+    let result = work();
+    let all = begun.elapsed();
+    (result, Took { all, own: all.saturating_sub(self::queued().saturating_sub(queued)) })
+}
+
+/// The time that this thread has waited for a core so far; nothing where the system does not tell.
+fn queued() -> Duration {
+    let stats = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(stats.split(' ').nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
 /// Waits for an event, with a bound.

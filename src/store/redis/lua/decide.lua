@@ -6,7 +6,8 @@
 -- reply  five integers for each policy: outcome (0 allowed, 1 refused, 2 never), remaining, retry_after (0 unless
 --        refused), more_after, reset_after; times in µs. After a spend they tell what is left, else what is there.
 --
--- A refusal and a cost of 0 write nothing, with one exception: see below. What is written gets its TTL in the same breath: until the whole quota is back.
+-- A refusal and a cost of 0 write nothing, with one exception: see below. What is written gets its TTL in the same breath:
+-- until the whole quota is back.
 local now = tonumber(ARGV[1])
 if now then
   -- This server's clock may run ahead of the caller's: a day more, so that no key goes before its time.

@@ -123,7 +123,8 @@ fn growth() {
 /// Latencies of decisions about a million clients, with and without a sweep after the other.
 fn sweeps() {
     const ROUNDS: usize = 7;
-    const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+    /// Of so many in ten thousand.
+    const SHARES: [(&str, usize); 4] = [("p50", 5_000), ("p99", 9_900), ("p99.9", 9_990), ("max", 10_000)];
     let columns = ["latency", "no sweep", "sweeps without a pause", "ratio"];
     let caption = "nanoseconds of a decision about one of a million clients, with their clock";
     let mut report = Report::begin("sweeps", caption, &columns);
@@ -136,8 +137,7 @@ fn sweeps() {
         for swept in [false, true] {
             let latencies = latencies(&limiter, swept);
             for (run, (_, share)) in runs.iter_mut().zip(SHARES) {
-                let index = ((latencies.len() - 1) as f64 * share) as usize;
-                run[usize::from(swept)].push(f64::from(latencies[index]));
+                run[usize::from(swept)].push(f64::from(latencies[(latencies.len() - 1) * share / 10_000]));
             }
         }
     }

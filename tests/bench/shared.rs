@@ -28,7 +28,7 @@ fn main() {
         return;
     }
     let caption = format!("requests a second, medians of {ROUNDS} alternating runs, {WORKERS} workers");
-    let mut report = Report::begin("shared", &caption, &["what", "beside", "rate of that", "tollgate", "ratio"]);
+    let mut report = Report::begin("shared", &caption, &["what", "beside", "rate of that", "tollgate", "p99", "ratio"]);
     let store = Server::on_tcp(&[]);
     for (algorithm, limit) in
         [("token-bucket", "900000"), ("fixed-window", "900000"), ("sliding-window-counter", "900000")]
@@ -44,7 +44,7 @@ fn main() {
     for service in [&refused, &in_memory] {
         service.get("/limited");
     }
-    let beside = || load(&in_memory);
+    let beside = || load(&in_memory).requests_a_second;
     compare(&mut report, "a refused client", "the same in memory", beside, &refused);
     report.end();
 }
@@ -61,8 +61,8 @@ fn shared(store: &Server, algorithm: &str, quota: &str) -> Service {
     ])
 }
 
-fn load(service: &Service) -> f64 {
-    wrk::load(&format!("http://{}/limited", service.address()), CONNECTIONS).requests_a_second
+fn load(service: &Service) -> wrk::Load {
+    wrk::load(&format!("http://{}/limited", service.address()), CONNECTIONS)
 }
 
 fn compare(report: &mut Report, what: &str, name: &str, beside: impl Fn() -> f64, service: &Service) {
@@ -71,9 +71,11 @@ fn compare(report: &mut Report, what: &str, name: &str, beside: impl Fn() -> f64
         others.push(beside());
         ours.push(load(service));
     }
-    let (other, ours) = (median(others), median(ours));
+    let p99 = median(ours.iter().map(|load| load.p99_micros).collect());
+    let (other, ours) = (median(others), median(ours.iter().map(|load| load.requests_a_second).collect()));
     let ratio = ours / other;
-    report.row(&[what, name, &format!("{other:.0}"), &format!("{ours:.0}"), &format!("{ratio:.2}")]);
+    let [rate, our_rate] = [other, ours].map(|rate| format!("{rate:.0}"));
+    report.row(&[what, name, &rate, &our_rate, &format!("{p99:.0} µs"), &format!("{ratio:.2}")]);
     report.bar(format!("{what}, beside {name}"), ratio);
 }
 

@@ -66,15 +66,14 @@ fn main() -> ExitCode {
             if round == 1 {
                 first = held(&service).megabytes;
             }
-            for (number, attack) in ATTACKS.iter().enumerate() {
+            for (attack, trouble) in ATTACKS.iter().zip(TROUBLES.iter().cycle()) {
                 attack.during(service.address(), || {
-                    trouble(number).1(&mut store);
+                    (trouble.begin)(&mut store);
                     thread::sleep(EACH / 2);
-                    recover(&mut store);
+                    (trouble.end)(&mut store);
                     thread::sleep(EACH / 2);
                 });
-                let trouble = trouble(number).0;
-                println!("round {}: {}, and the store {trouble}; {:?}", round + 1, attack.name, held(&service));
+                println!("round {}: {}, and the store {}; {:?}", round + 1, attack.name, trouble.name, held(&service));
             }
         }
         stop.store(true, Ordering::Relaxed);
@@ -92,22 +91,18 @@ fn main() -> ExitCode {
     if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What happens to the store, in words and in deed.
-fn trouble(number: usize) -> (&'static str, fn(&mut Server)) {
-    match number % 3 {
-        0 => ("killed", Server::kill),
-        1 => ("frozen", |store| store.signal("STOP")),
-        _ => ("well", |_| {}),
-    }
+/// Something that happens to the store, and its end.
+struct Trouble {
+    name: &'static str,
+    begin: fn(&mut Server),
+    end: fn(&mut Server),
 }
 
-fn recover(store: &mut Server) {
-    if store.is_alive() {
-        store.signal("CONT");
-    } else {
-        store.restart();
-    }
-}
+const TROUBLES: [Trouble; 3] = [
+    Trouble { name: "killed", begin: Server::kill, end: Server::restart },
+    Trouble { name: "frozen", begin: |store| store.signal("STOP"), end: |store| store.signal("CONT") },
+    Trouble { name: "well", begin: |_| {}, end: |_| {} },
+];
 
 fn warm_up(service: &Service) {
     let mut connections: Vec<Connection> = (0..50).map(|_| service.connect()).collect();

@@ -66,3 +66,11 @@ fn a_picture_of_many_requests_has_bars_and_the_busiest_client_unless_another_is_
     assert_eq!(said(&output), "tollgate: the input has no client 'nobody'\n");
     assert!(picture.read().contains("few: 1667 requests"), "a failure leaves the file alone");
 }
+
+#[test]
+fn a_picture_ends_at_the_last_time_there_is_and_a_dash_is_standard_output() {
+    for input in [format!("0,a\n{},a\n", u64::MAX), format!("{},a\n", u64::MAX), "0,a\n".to_owned()] {
+        let output = run(&[], &["--plot", "-"], input.as_bytes());
+        roxmltree::Document::parse(printed(&output)).expect("well-formed XML");
+    }
+}

@@ -1,7 +1,11 @@
 //! Bad input, bad settings and readers that go: what is said on standard error, and the exit status.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread;
+use std::time::Duration;
+
+use tollgate::Policy;
+use tollgate::replay::{self as library, Reading, Task};
 
 use super::{replay, run, said};
 
@@ -123,4 +127,42 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(said, "");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// Gives its bytes after longer than no progress is told, and then cannot be read on.
+struct Broken<'a>(&'a [u8]);
+
+impl Read for Broken<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const LONG: Duration = Duration::from_millis(1_100);
+        match self.0.len() {
+            0 => return Err(io::Error::other("gone")),
+            length if length == LINES * LINE.len() => thread::sleep(LONG),
+            _ => {}
+        }
+        self.0.read(buffer)
+    }
+}
+
+/// More than are read between two words about the progress.
+const LINES: usize = 100_000;
+const LINE: &str = "0,a\n";
+
+#[test]
+fn the_progress_gives_its_line_back_however_the_reading_ends() {
+    let policy = Policy::fixed_window(10, Duration::from_secs(60)).expect("within the bounds");
+    for progress in [true, false] {
+        let reading = Reading { format: None, strict: true, ipv6_prefix: 64, progress };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let input = LINE.repeat(LINES);
+        let task = Task::Decisions(policy.clone().into());
+        let done = library::run(&task, reading, Broken(input.as_bytes()), &mut out, &mut err);
+        assert!(matches!(done, Err(library::ReplayError::Read(_))), "{done:?}");
+        let said = String::from_utf8(err).expect("text");
+        if progress {
+            assert!(said.starts_with("\r65536 lines in ") && said.ends_with(" s\r\u{1b}[K"), "{said:?}");
+        } else {
+            assert_eq!(said, "");
+        }
+    }
 }

@@ -18,5 +18,5 @@ check: ## Check format, lints, documentation, and the library without its featur
 	cargo clippy --locked --no-default-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
 
-bench: ## Measure decisions beside governor, and the service beside bare tiny_http (needs wrk and curl)
-	cargo bench --locked --bench decisions --bench http
+bench: ## Measure decisions beside governor, the service beside bare tiny_http (needs wrk and curl), and replay
+	cargo bench --locked --bench decisions --bench http --bench replay

@@ -1,4 +1,4 @@
-.PHONY: help run test check bench
+.PHONY: help run test check bench soak
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,5 +18,9 @@ check: ## Check format, lints, documentation, and the library without its featur
 	cargo clippy --locked --no-default-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
 
-bench: ## Measure decisions beside governor, the service beside bare tiny_http (needs wrk and curl), and replay
-	cargo bench --locked --bench decisions --bench http --bench replay
+bench: ## Measure everything beside something; tables and pictures in target/bench (wrk and redis for some of it)
+	cargo bench --locked --bench decisions --bench growth --bench http --bench shared --bench attacks --bench replay
+
+soak: ## Some minutes of mixed load, attacks and store faults; fails when anything is left behind
+	@scripts/need-redis
+	cargo bench --locked --bench soak

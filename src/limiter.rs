@@ -138,15 +138,10 @@ impl RateLimiter {
     /// Asks the shared store, if there is one and it answers; else this memory, at the time that `now` tells.
     fn decide(&self, client: ClientKey, cost: u64, now: impl Fn() -> Now) -> Decision {
         #[cfg(feature = "redis")]
-        if let Some(shared) = &self.shared {
-            if let Some(decision) = shared.decide(client, cost) {
-                return decision;
-            }
-            match shared.on_error() {
-                OnStoreError::Local => {}
-                OnStoreError::Open => return Decision::unasked(),
-                OnStoreError::Closed => return Decision::unavailable(),
-            }
+        if let Some(shared) = &self.shared
+            && let Some(decision) = decide_shared(shared, client, cost)
+        {
+            return decision;
         }
         in_memory!(&self.memory, store => store.decide(client, now, cost))
     }
@@ -227,6 +222,16 @@ impl RateLimiter {
         // A shared store tells its waits by its own clock; they count from when they came.
         (decision, told.into_inner().unwrap_or_else(|| self.time.clock.wall()))
     }
+}
+
+/// What the shared store says, or the settings while it does not answer; `None` when this memory is to be asked.
+#[cfg(feature = "redis")]
+fn decide_shared(shared: &SharedStore, client: ClientKey, cost: u64) -> Option<Decision> {
+    shared.decide(client, cost).or_else(|| match shared.on_error() {
+        OnStoreError::Local => None,
+        OnStoreError::Open => Some(Decision::unasked()),
+        OnStoreError::Closed => Some(Decision::unavailable()),
+    })
 }
 
 /// How many clients a limiter keeps and has dropped.

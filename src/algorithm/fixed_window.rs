@@ -43,6 +43,7 @@ impl Algorithm for FixedWindow {
         State { start: window_start(now, self.window), count: 0 }
     }
 
+    #[inline(always)]
     fn decide_at(&self, state: &State, now: Timestamp, cost: u64) -> Verdict {
         let (State { count, .. }, ends_in) = self.current(state, now);
         let verdict = |outcome, count: u64| {
@@ -58,6 +59,7 @@ impl Algorithm for FixedWindow {
         }
     }
 
+    #[inline(always)]
     fn spend_at(&self, state: &mut State, now: Timestamp, cost: u64) {
         let (State { start, count }, _) = self.current(state, now);
         *state = State { start, count: count + cost };

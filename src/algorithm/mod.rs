@@ -28,6 +28,9 @@ use crate::clock::{Now, Timestamp};
 use crate::decision::{Decision, Verdict};
 
 /// One way to count, with its settings.
+///
+/// `decide_at` and `spend_at` are inlined into the store: called, they hand the verdict over through memory in pieces that
+/// the processor then waits for, at a fifth of a decision.
 pub(crate) trait Algorithm {
     /// What is kept of a client.
     type State;
@@ -88,10 +91,12 @@ impl<A: Algorithm<State: Send> + Send + Sync + 'static> Limit for A {
         self.fresh_at(A::CLOCK.of(now))
     }
 
+    #[inline(always)]
     fn decide(&self, state: &A::State, now: Now, cost: u64) -> Decision {
         Decision::one(self.decide_at(state, A::CLOCK.of(now), cost))
     }
 
+    #[inline(always)]
     fn spend(&self, state: &mut A::State, now: Now, cost: u64) {
         self.spend_at(state, A::CLOCK.of(now), cost);
     }

@@ -80,18 +80,19 @@ impl<N: Count> Counter<N> {
     fn view(&self, state: &State<N>, now: Timestamp) -> View {
         let State { start, count, previous } = *state;
         let (count, previous) = (count.into(), previous.into());
-        let passed = match as_of(start, now, self.window) {
-            AsOf::Lagging(lag) => return View { start, elapsed: 0, lag, count, previous },
-            AsOf::Elapsed(elapsed) => elapsed / self.window,
-            AsOf::Afresh => 2,
-        };
-        let (count, previous) = match passed {
-            0 => (count, previous),
-            1 => (0, count),
-            _ => (0, 0),
-        };
-        let start = window_start(now, self.window);
-        View { start, elapsed: now.as_micros() - start.as_micros(), lag: 0, count, previous }
+        match as_of(start, now, self.window) {
+            AsOf::Lagging(lag) => View { start, elapsed: 0, lag, count, previous },
+            // A division would say the same, at a tenth of a decision.
+            AsOf::Elapsed(elapsed) if elapsed < self.window => View { start, elapsed, lag: 0, count, previous },
+            AsOf::Elapsed(elapsed) if elapsed - self.window < self.window => {
+                let start = Timestamp::from_micros(start.as_micros() + self.window);
+                View { start, elapsed: elapsed - self.window, lag: 0, count: 0, previous: count }
+            }
+            AsOf::Elapsed(_) | AsOf::Afresh => {
+                let start = window_start(now, self.window);
+                View { start, elapsed: now.as_micros() - start.as_micros(), lag: 0, count: 0, previous: 0 }
+            }
+        }
     }
 
     /// The previous window's share, rounded up: what is not whole is not room.
@@ -143,6 +144,7 @@ impl<N: Count> Algorithm for Counter<N> {
         State { start: window_start(now, self.window), count: N::narrow(0), previous: N::narrow(0) }
     }
 
+    #[inline(always)]
     fn decide_at(&self, state: &State<N>, now: Timestamp, cost: u64) -> Verdict {
         let view = self.view(state, now);
         // Above the limit when the clock went back within a window, to where more of the previous one was in reach.
@@ -171,6 +173,7 @@ impl<N: Count> Algorithm for Counter<N> {
         }
     }
 
+    #[inline(always)]
     fn spend_at(&self, state: &mut State<N>, now: Timestamp, cost: u64) {
         let View { start, count, previous, .. } = self.view(state, now);
         *state = State { start, count: N::narrow(count + cost), previous: N::narrow(previous) };

@@ -60,6 +60,7 @@ impl Algorithm for SlidingWindowLog {
         State::default()
     }
 
+    #[inline(always)]
     fn decide_at(&self, state: &State, now: Timestamp, cost: u64) -> Verdict {
         let View { at, lag, expired } = self.view(state, now);
         let log = &state.0;
@@ -93,6 +94,7 @@ impl Algorithm for SlidingWindowLog {
         }
     }
 
+    #[inline(always)]
     fn spend_at(&self, state: &mut State, now: Timestamp, cost: u64) {
         let View { at, expired, .. } = self.view(state, now);
         let log = &mut state.0;

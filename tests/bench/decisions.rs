@@ -3,6 +3,8 @@
 //! All contenders take turns in one run, several rounds each, and the median counts: absolute times belong to the machine,
 //! ratios hold.
 
+mod report;
+
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
@@ -13,6 +15,7 @@ use governor::clock::MonotonicClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DefaultKeyedStateStore;
 use governor::{Quota, RateLimiter as Governor};
+use report::{Report, median};
 use tollgate::{Policy, RateLimiter};
 
 const ROUNDS: usize = 7;
@@ -22,20 +25,25 @@ const DECISIONS: u32 = 1_000_000;
 type Ask = Box<dyn Fn(Ipv4Addr) -> bool + Sync>;
 
 fn main() {
-    println!("nanoseconds a decision, median of {ROUNDS} rounds; in brackets the ratio to governor\n");
-    println!("| requests | clients | threads | governor | token bucket | fixed window | counter | log |");
-    println!("|---|---|---|---|---|---|---|---|");
+    let caption = format!("nanoseconds a decision, medians of {ROUNDS} rounds; in brackets the ratio to governor");
+    let columns = ["requests", "clients", "threads", "governor", "token bucket", "fixed window", "counter", "log"];
+    let mut report = Report::begin("decisions", &caption, &columns);
     for allowed in [true, false] {
         for clients in [1, 1_000, 1_000_000] {
             let contenders = contenders(allowed);
             for threads in [1, 2] {
                 let medians = compare(&contenders, clients.max(threads), threads);
-                let cells = medians.iter().map(|nanos| format!("{nanos:.0} ({:.2})", nanos / medians[0]));
                 let requests = if allowed { "allowed" } else { "refused" };
-                println!("| {requests} | {clients} | {threads} | {} |", cells.collect::<Vec<_>>().join(" | "));
+                let mut cells = vec![requests.to_owned(), clients.to_string(), threads.to_string()];
+                cells.extend(medians.iter().map(|nanos| format!("{nanos:.0} ({:.2})", nanos / medians[0])));
+                report.row(&cells);
+                for (nanos, name) in medians.iter().zip(&columns[3..]).skip(1) {
+                    report.bar(format!("{name}, {requests}, {clients} clients, {threads} threads"), nanos / medians[0]);
+                }
             }
         }
     }
+    report.end();
 }
 
 /// Every contender with a quota that is never used up, or that the first request uses up.
@@ -80,10 +88,6 @@ fn compare(contenders: &[Ask], clients: u32, threads: u32) -> Vec<f64> {
             }
         }
     }
-    let median = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
     times.into_iter().map(median).collect()
 }
 

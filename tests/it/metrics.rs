@@ -124,6 +124,8 @@ fn the_store_is_told_with_its_mode_and_what_it_was_asked() {
             let found = samples(&service.get("/metrics"));
             found["tollgate_store_up"] == 0.0 && found[&format!("tollgate_store_mode{{mode=\"{mode}\"}}")] == 1.0
         });
+        // Whoever noticed the outage, this request meets it.
+        service.get("/limited");
         let found = samples(&service.get("/metrics"));
         let outcome =
             |outcome: &str| found[&format!(r#"tollgate_decisions_total{{policy="default",outcome="{outcome}"}}"#)];

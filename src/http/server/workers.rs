@@ -50,9 +50,12 @@ impl Slot {
     }
 }
 
+#[derive(Default)]
 struct Turn {
     /// Requests whose turn has come on their connection, for the next free worker.
     ready: VecDeque<(Instant, SocketAddr, Request)>,
+    /// The same of connections that send ahead, one each. They come last: who waits for each answer is served first.
+    ahead: VecDeque<(SocketAddr, Request)>,
 }
 
 /// What the threads of a server share.
@@ -87,7 +90,7 @@ impl Room {
             counters,
             slots: (0..=workers).map(|_| Slot::default()).collect(),
             handler,
-            turn: Mutex::new(Turn { ready: VecDeque::new() }),
+            turn: Mutex::default(),
             http: Mutex::new(Arc::new(http)),
             deaf: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -102,18 +105,30 @@ impl Room {
 
     /// A worker's life.
     pub(super) fn work(self: &Arc<Self>, number: usize) {
-        while let Some((peer, request)) = self.next() {
+        let mut at_hand = None;
+        while let Some((peer, request)) = at_hand.take().or_else(|| self.next()) {
             // The crate may panic while it drops what it holds; that must not cost a worker.
-            let answered =
-                panic::catch_unwind(AssertUnwindSafe(|| self.answer_all(peer, request, &self.slots[number])));
-            if answered.is_err() {
-                self.table.cut(peer);
-                self.wake();
-                while let Some(request) = self.table.done(peer) {
-                    self.discard(peer, request);
-                }
+            let answered = panic::catch_unwind(AssertUnwindSafe(|| self.answer(peer, request, &self.slots[number])));
+            let next = self.table.done(peer);
+            if answered.is_ok() {
+                at_hand = next.and_then(|request| self.put_back(peer, request));
+                continue;
+            }
+            self.table.cut(peer);
+            self.wake();
+            let mut left = next;
+            while let Some(request) = left {
+                self.discard(peer, request);
+                left = self.table.done(peer);
             }
         }
+    }
+
+    /// Lets others go before a request that was sent ahead. Gives it back while a worker is free to serve them.
+    fn put_back(&self, peer: SocketAddr, request: Request) -> Option<(SocketAddr, Request)> {
+        let Some(mut turn) = self.turn.try_lock() else { return Some((peer, request)) };
+        turn.ahead.push_back((peer, request));
+        None
     }
 
     /// Answers a request and those of its connection that wait behind it.
@@ -136,12 +151,15 @@ impl Room {
                 return None;
             }
             let http = Arc::clone(&self.http.lock());
-            match http.recv() {
-                Ok(request) => {
+            // Nobody can put one back meanwhile: that takes the turn.
+            let received = if turn.ahead.is_empty() { http.recv().map(Some) } else { http.try_recv() };
+            match received {
+                Ok(Some(request)) => {
                     if let Some(found) = self.admit(request) {
                         return Some(found);
                     }
                 }
+                Ok(None) => return turn.ahead.pop_front(),
                 Err(error) => self.recv_failed(&http, &error),
             }
         }

@@ -115,10 +115,6 @@ impl Server {
         self.child.wait().expect("it ends");
     }
 
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.child.try_wait().expect("it can be waited for").is_none()
-    }
-
     /// Starts it again, empty.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(&self.folder, &self.options);

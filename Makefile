@@ -19,7 +19,7 @@ check: ## Check format, lints, documentation, and the library without its featur
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --all-features
 
 bench: ## Measure everything beside something; tables and pictures in target/bench (wrk and redis for some of it)
-	cargo bench --locked --bench decisions --bench growth --bench http --bench shared --bench attacks --bench peers
+	cargo bench --locked --bench decisions --bench growth --bench http --bench shared --bench attacks --bench peers --bench replay
 
 soak: ## Some minutes of mixed load, attacks and store faults; fails when anything is left behind
 	@scripts/need-redis

@@ -68,9 +68,13 @@ pub(super) fn command() -> Command {
                 .conflicts_with_all(["decisions", "sweep"]),
         )
         .arg(
-            value("plot", "FILE.svg", "Draw one client's traffic under the four algorithms into a file".into())
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["decisions", "sweep", "suggest", "json"]),
+            value(
+                "plot",
+                "FILE.svg",
+                "Draw one client's traffic under the four algorithms into a file; `-` for standard output".into(),
+            )
+            .value_parser(value_parser!(PathBuf))
+            .conflicts_with_all(["decisions", "sweep", "suggest", "json"]),
         )
         .arg(
             value("client", "NAME", "Whose traffic --plot draws; the busiest client's when not given".into())
@@ -86,14 +90,14 @@ pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
     let set = |name| raw.matches.get_flag(name);
     let form = if set("json") { Form::Json } else { Form::Table };
     let format = option(raw, "format", |text| text.parse().map_err(|()| Format::ACCEPTED.into()))?;
-    let output = raw.matches.get_one::<PathBuf>("plot").cloned();
+    let plot = raw.matches.get_one::<PathBuf>("plot");
     let task = if set("decisions") {
         replay::Task::Decisions(super::policies(raw)?)
     } else if let Some(share) = option(raw, "suggest", |text| text.parse().map_err(|()| Share::ACCEPTED.into()))? {
         replay::Task::Suggest(suggest(raw, share, form)?)
     } else if let Some(sweep) = option(raw, "sweep", |text| sweep(text).ok_or_else(|| SWEEP_ACCEPTED.into()))? {
         replay::Task::Report(Report { rows: swept(raw, &sweep)?, names_clients: false, form })
-    } else if output.is_some() {
+    } else if plot.is_some() {
         none_of_several(raw, "--plot")?;
         let Report { rows, .. } = report(raw, form)?;
         let client = raw.matches.get_one::<String>("client").cloned();
@@ -106,7 +110,10 @@ pub(super) fn read(raw: &Raw<'_>) -> Result<Task, ConfigError> {
         None => Source::File(raw.matches.get_one::<PathBuf>("FILE").cloned().unwrap_or_default()),
     };
     let ipv6_prefix = raw.in_force(IDENTITY, IPV6_PREFIX)?.parsed::<Ipv6Prefix>()?.bits();
-    let reading = Reading { format, strict: set("strict"), ipv6_prefix, progress: io::stderr().is_terminal() };
+    // Decisions are written while the input is read: on the same terminal they are the progress.
+    let progress = io::stderr().is_terminal() && !(set("decisions") && io::stdout().is_terminal());
+    let reading = Reading { format, strict: set("strict"), ipv6_prefix, progress };
+    let output = plot.filter(|file| file.as_os_str() != "-").cloned();
     Ok(Task::Replay(Box::new(Replay { source, reading, task, output })))
 }
 

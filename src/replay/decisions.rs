@@ -4,10 +4,9 @@ use std::io::{Read, Write};
 
 use super::ReplayError;
 use super::clients::key;
-use super::run::{Reading, each};
+use super::run::{Recording, limiter};
 use crate::clock::ManualClock;
 use crate::decision::{Decision, Outcome};
-use crate::limiter::RateLimiter;
 use crate::policy::Policies;
 
 /// The names of the columns.
@@ -16,16 +15,14 @@ const NAMES: &[u8] = b"time,client,cost,outcome,remaining,retry_after_us,reset_a
 /// With several policies, what remains is the least of them, and the waits are the longest.
 pub(super) fn write(
     policies: &Policies,
-    reading: Reading,
-    input: impl Read,
+    recording: Recording<'_, impl Read>,
     out: &mut dyn Write,
-    err: &mut dyn Write,
 ) -> Result<(), ReplayError> {
     let clock = ManualClock::default();
-    let limiter = RateLimiter::builder(policies.clone()).clock(clock.clone()).keep_all().build();
+    let limiter = limiter(policies.clone(), &clock);
     let mut line = Vec::new();
     out.write_all(NAMES).map_err(ReplayError::Write)?;
-    each(reading, input, err, |client, request| {
+    recording.each(|client, request| {
         clock.set(request.time);
         let decision = limiter.check_n(key(client), request.cost);
         line.clear();

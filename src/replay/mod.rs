@@ -41,6 +41,7 @@ pub use lines::unpacked;
 pub use plot::Plot;
 pub use report::{Form, Report, Row};
 pub use run::Reading;
+use run::Recording;
 pub use suggest::{Share, Suggest};
 
 /// What is made of the traffic.
@@ -69,11 +70,12 @@ pub fn run(
     err: &mut dyn Write,
 ) -> Result<(), ReplayError> {
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, out);
+    let recording = Recording { reading, input, err };
     let done = match task {
-        Task::Decisions(policies) => decisions::write(policies, reading, input, &mut out, err),
-        Task::Report(report) => report.write(reading, input, &mut out, err),
-        Task::Suggest(suggest) => suggest.write(reading, input, &mut out, err),
-        Task::Plot(plot) => plot.write(reading, input, &mut out, err),
+        Task::Decisions(policies) => decisions::write(policies, recording, &mut out),
+        Task::Report(report) => report.write(recording, &mut out),
+        Task::Suggest(suggest) => suggest.write(recording, &mut out),
+        Task::Plot(plot) => plot.write(recording, &mut out),
     };
     let flushed = out.flush().map_err(ReplayError::Write);
     done.and(flushed)

@@ -12,9 +12,8 @@ use std::time::Duration;
 use super::ReplayError;
 use super::clients::key;
 use super::report::{Row, Tally};
-use super::run::{Reading, each};
+use super::run::{Recording, limiter};
 use crate::clock::{ManualClock, Timestamp};
-use crate::limiter::RateLimiter;
 
 /// A picture of one client's traffic.
 #[derive(Clone, Debug)]
@@ -46,16 +45,10 @@ struct Lane {
 }
 
 impl Plot {
-    pub(super) fn write(
-        &self,
-        reading: Reading,
-        input: impl Read,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
-    ) -> Result<(), ReplayError> {
+    pub(super) fn write(&self, recording: Recording<'_, impl Read>, out: &mut dyn Write) -> Result<(), ReplayError> {
         let mut requests: Vec<(Timestamp, u64, u32)> = Vec::new();
         let mut counts: Vec<u64> = Vec::new();
-        let clients = each(reading, input, err, |client, request| {
+        let clients = recording.each(|client, request| {
             requests.push((request.time, request.cost, client));
             let index = client as usize;
             if index == counts.len() {
@@ -75,7 +68,7 @@ impl Plot {
         requests.retain(|&(_, _, client)| client == chosen);
         let lane = |row: &Row| {
             let clock = ManualClock::default();
-            let limiter = RateLimiter::builder(row.policies.clone()).clock(clock.clone()).keep_all().build();
+            let limiter = limiter(row.policies.clone(), &clock);
             let mut tally = Tally::new(Some(self.window));
             let allowed = requests.iter().map(|&(time, cost, _)| {
                 clock.set(time);

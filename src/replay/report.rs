@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::ReplayError;
 use super::clients::key;
-use super::run::{Reading, each};
+use super::run::{Recording, limiter};
 use crate::clock::ManualClock;
 use crate::decision::Outcome;
 use crate::limiter::RateLimiter;
@@ -94,13 +94,7 @@ struct Totals {
 }
 
 impl Report {
-    pub(super) fn write(
-        &self,
-        reading: Reading,
-        input: impl Read,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
-    ) -> Result<(), ReplayError> {
+    pub(super) fn write(&self, recording: Recording<'_, impl Read>, out: &mut dyn Write) -> Result<(), ReplayError> {
         let clock = ManualClock::default();
         // A judge may be a row as well: each log is asked once.
         let mut asked: Vec<Policies> = Vec::new();
@@ -116,17 +110,14 @@ impl Report {
             .iter()
             .map(|row| (place(&row.policies), row.judge.as_ref().map(|judge| place(&judge.clone().into()))))
             .collect();
-        let limiters: Vec<RateLimiter> = asked
-            .into_iter()
-            .map(|policies| RateLimiter::builder(policies).clock(clock.clone()).keep_all().build())
-            .collect();
+        let limiters: Vec<RateLimiter> = asked.into_iter().map(|policies| limiter(policies, &clock)).collect();
         let mut outcomes = vec![Outcome::Never; limiters.len()];
         let mut totals = Totals {
             requests: 0,
             requests_of: Vec::new(),
             tallies: self.rows.iter().map(|row| Tally::new(row.judge.as_ref().map(Policy::span))).collect(),
         };
-        let clients = each(reading, input, err, |client, request| {
+        let clients = recording.each(|client, request| {
             clock.set(request.time);
             for (outcome, limiter) in outcomes.iter_mut().zip(&limiters) {
                 *outcome = limiter.check_n(key(client), request.cost).outcome();

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use super::ReplayError;
 use super::clients::Clients;
 use super::input::{Format, Request, Requests};
+use crate::clock::ManualClock;
+use crate::limiter::RateLimiter;
+use crate::policy::Policies;
 
 /// So many lines that are no requests are shown one by one; after that they are only counted.
 const SHOWN: u64 = 5;
@@ -30,18 +33,61 @@ pub struct Reading {
     pub progress: bool,
 }
 
-/// Shows every request of `input` to `visit`, with the number of its client, and returns all clients.
-pub(super) fn each(
+/// An input, how it is read, and where is said what is to be said about it.
+pub(super) struct Recording<'a, R> {
+    pub(super) reading: Reading,
+    pub(super) input: R,
+    pub(super) err: &'a mut dyn Write,
+}
+
+impl<R: Read> Recording<'_, R> {
+    /// Shows every request to `visit`, with the number of its client, and returns all clients.
+    pub(super) fn each(
+        self,
+        visit: impl FnMut(u32, &Request<'_>) -> Result<(), ReplayError>,
+    ) -> Result<Clients, ReplayError> {
+        let Self { reading, input, err } = self;
+        let now = Instant::now();
+        let mut progress = Progress { on: reading.progress, begun: now, told: now, shown: false };
+        let passed = pass(reading, input, err, &mut progress, visit);
+        // However it ended, what is said next has the line for itself.
+        progress.clear(err);
+        let Passed { clients, found, skipped } = passed?;
+        match (found, skipped) {
+            (false, 0) => say(err, format_args!("the input has no requests")),
+            (false, skipped) => return Err(ReplayError::NoRequests { skipped }),
+            (true, 0) => {}
+            (true, 1) => say(err, format_args!("1 line is no request and was skipped")),
+            (true, skipped) => say(err, format_args!("{skipped} lines are no requests and were skipped")),
+        }
+        Ok(clients)
+    }
+}
+
+/// A limiter that goes by `clock` and forgets nobody.
+pub(super) fn limiter(policies: impl Into<Policies>, clock: &ManualClock) -> RateLimiter {
+    RateLimiter::builder(policies).clock(clock.clone()).keep_all().build()
+}
+
+/// What was in the lines.
+struct Passed {
+    clients: Clients,
+    /// Whether any was a request.
+    found: bool,
+    skipped: u64,
+}
+
+fn pass(
     reading: Reading,
     input: impl Read,
     err: &mut dyn Write,
+    progress: &mut Progress,
     mut visit: impl FnMut(u32, &Request<'_>) -> Result<(), ReplayError>,
-) -> Result<Clients, ReplayError> {
+) -> Result<Passed, ReplayError> {
     let mut clients = Clients::new(reading.ipv6_prefix);
     let mut requests = Requests::new(input, reading.format);
     let mut found = false;
     let mut skipped = 0;
-    let mut progress = Progress { on: reading.progress, begun: Instant::now(), told: Instant::now(), shown: false };
     while requests.advance().map_err(ReplayError::Read)? {
         let line = requests.number();
         if line.is_multiple_of(PROGRESS_LINES) {
@@ -58,7 +104,6 @@ pub(super) fn each(
                 visit(client.ok_or(ReplayError::TooManyClients)?, &request)?;
             }
             Some(Err(problem)) if reading.strict => {
-                progress.clear(err);
                 return Err(ReplayError::Line { number: line, problem: problem.to_string() });
             }
             Some(Err(problem)) => {
@@ -70,15 +115,7 @@ pub(super) fn each(
             }
         }
     }
-    progress.clear(err);
-    match (found, skipped) {
-        (false, 0) => say(err, format_args!("the input has no requests")),
-        (false, skipped) => return Err(ReplayError::NoRequests { skipped }),
-        (true, 0) => {}
-        (true, 1) => say(err, format_args!("1 line is no request and was skipped")),
-        (true, skipped) => say(err, format_args!("{skipped} lines are no requests and were skipped")),
-    }
-    Ok(clients)
+    Ok(Passed { clients, found, skipped })
 }
 
 /// A line on standard error. Nobody may be there to read it, which is no reason to stop.

@@ -18,7 +18,7 @@ use super::ReplayError;
 use super::clients::key;
 use super::columns::align;
 use super::report::{Form, Row};
-use super::run::{Reading, each};
+use super::run::{Recording, limiter};
 use crate::clock::{ManualClock, micros};
 use crate::limiter::RateLimiter;
 use crate::policy::{Algorithm, MAX_LOG_LIMIT, MAX_SPAN, Policy, PolicyError, Rule, TokenBucket};
@@ -142,19 +142,12 @@ impl Suggest {
         Ok(Self { share, wide: Algorithm::ALL.map(narrow).into_iter().map(wide).collect::<Result<_, _>>()?, form })
     }
 
-    pub(super) fn write(
-        &self,
-        reading: Reading,
-        input: impl Read,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
-    ) -> Result<(), ReplayError> {
+    pub(super) fn write(&self, recording: Recording<'_, impl Read>, out: &mut dyn Write) -> Result<(), ReplayError> {
         let clock = ManualClock::default();
-        let limiter = |wide: &Wide| RateLimiter::builder(wide.policy.clone()).clock(clock.clone()).keep_all().build();
-        let limiters: Vec<RateLimiter> = self.wide.iter().map(limiter).collect();
+        let limiters: Vec<RateLimiter> = self.wide.iter().map(|wide| limiter(wide.policy.clone(), &clock)).collect();
         // For each algorithm, what each client needs; none when the largest limit refused it.
         let mut needs: Vec<Vec<Option<u64>>> = vec![Vec::new(); limiters.len()];
-        each(reading, input, err, |client, request| {
+        recording.each(|client, request| {
             clock.set(request.time);
             let (client, client_key) = (client as usize, key(client));
             for (limiter, needs) in limiters.iter().zip(&mut needs) {

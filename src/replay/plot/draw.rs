@@ -3,6 +3,8 @@
 //!
 //! Few requests are a mark each; many are bars, of how many there were in each stretch of time.
 
+use std::iter::successors;
+
 use svg::Document;
 use svg::node::element::{Circle, Group, Line, Rectangle, Style, Text, Title};
 
@@ -191,14 +193,14 @@ fn borders(window: u64, axis: &Axis) -> Vec<f64> {
 fn ticks(axis: &Axis, lanes_end: f64) -> Group {
     let step = round_step((axis.last - axis.first) / TICKS);
     let mut group = Group::new();
-    let mut time = axis.first;
-    while time <= axis.last {
+    // The last time may be the last that there is.
+    let times = successors(Some(axis.first), |time| time.checked_add(step)).take_while(|&time| time <= axis.last);
+    for time in times {
         let x = axis.x(time);
         let tick = Line::new().set("class", "line").set("x1", x).set("x2", x);
         group = group
             .add(tick.set("y1", lanes_end).set("y2", lanes_end + 6.0))
             .add(text(x, lanes_end + 22.0, "soft", label(time - axis.first)).set("text-anchor", "middle"));
-        time = time.saturating_add(step);
     }
     group
 }

@@ -1,7 +1,14 @@
-//! `tollgate replay` as a process: what it prints, what it says about bad input, and how it ends.
+//! `tollgate replay` as a process: what it prints.
+
+/// What it says about bad input, and how it ends.
+mod errors;
+/// `--plot`.
+mod pictures;
+/// What was served comes out again.
+mod served;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -84,126 +91,6 @@ fn every_history_comes_out_byte_for_byte() {
             assert!(printed(&output) == history, "{} with {settings:?}", path.display());
         }
     }
-}
-
-/// Lines whose amounts are below zero, no number, and beyond 32 bits.
-const ODD_COSTS: &str = "0,a\n1,a,-1\n2,a,abc\n3,a,4294967296\n4,a,0\n5,a\n";
-
-#[test]
-fn odd_costs_are_no_requests_and_a_cost_above_the_limit_never_passes() {
-    let settings = [("LIMIT", "10"), ("WINDOW", "60s")];
-    let output = run(&settings, &["--decisions", "--algorithm", "fixed-window"], ODD_COSTS.as_bytes());
-    assert!(output.status.success());
-    assert_eq!(
-        str::from_utf8(&output.stdout).expect("text"),
-        "time,client,cost,outcome,remaining,retry_after_us,reset_after_us\n\
-         0,a,1,allowed,9,,60000000\n\
-         3,a,4294967296,never,9,,59999997\n\
-         4,a,0,allowed,9,,59999996\n\
-         5,a,1,allowed,8,,59999995\n"
-    );
-    assert_eq!(
-        said(&output),
-        "tollgate: line 2: cost is '-1'; accepted is a whole number from 0\n\
-         tollgate: line 3: cost is 'abc'; accepted is a whole number from 0\n\
-         tollgate: 2 lines are no requests and were skipped\n"
-    );
-}
-
-#[test]
-fn strict_stops_at_the_first_line_that_is_no_request() {
-    let output = run(&[], &["--decisions", "--strict"], ODD_COSTS.as_bytes());
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(said(&output), "tollgate: line 2: cost is '-1'; accepted is a whole number from 0\n");
-    let lines = str::from_utf8(&output.stdout).expect("text").lines().count();
-    assert_eq!(lines, 2, "the names and what was decided before");
-    let output = run(&[], &["--strict"], ODD_COSTS.as_bytes());
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "no report of half the input");
-}
-
-#[test]
-fn of_many_lines_that_are_no_requests_the_first_few_are_shown_and_all_are_counted() {
-    let input = "0,a\n".to_owned() + &"x\n".repeat(1_000);
-    let output = run(&[], &["--decisions"], input.as_bytes());
-    assert!(output.status.success());
-    let said: Vec<&str> = said(&output).lines().collect();
-    assert_eq!(said.len(), 6);
-    assert!(said[4].starts_with("tollgate: line 6: "), "{said:?}");
-    assert_eq!(said[5], "tollgate: 1000 lines are no requests and were skipped");
-}
-
-#[test]
-fn an_input_without_requests_is_an_error_only_when_it_has_lines() {
-    for empty in ["", "\n\n", "# nothing today\n", "time,client\n"] {
-        let output = run(&[], &["--decisions"], empty.as_bytes());
-        assert!(output.status.success());
-        assert_eq!(said(&output), "tollgate: the input has no requests\n");
-        assert!(run(&[], &[], empty.as_bytes()).status.success());
-    }
-    let noise: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    for arguments in [&["--decisions"][..], &[], &["--json"], &["--format", "trace"], &["--format", "access-log"]] {
-        let output = run(&[], arguments, &noise);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let said = said(&output);
-        assert!(said.lines().last().is_some_and(|last| last.contains("is a request")), "{said}");
-        assert!(said.lines().all(|line| line.len() < 1_000), "lines for people");
-    }
-}
-
-#[test]
-fn a_file_that_cannot_be_read_is_told_by_its_name() {
-    let missing = "/nowhere/access.log";
-    for (path, status) in [(missing, 1), (env!("CARGO_MANIFEST_DIR"), 1)] {
-        let output = replay(&[], &[path]).output().expect("the program runs");
-        assert_eq!(output.status.code(), Some(status));
-        assert!(said(&output).contains(path), "{}", said(&output));
-        assert!(output.stdout.is_empty());
-    }
-}
-
-#[test]
-fn settings_that_make_no_sense_stop_it_before_it_reads() {
-    for (settings, arguments, named) in [
-        (&[("LIMIT", "0")][..], &["-"][..], "LIMIT is '0'"),
-        (&[], &["--window", "1w", "-"], "--window is '1w'"),
-        (&[], &["--format", "json", "-"], "--format is 'json'"),
-        (&[], &["--limit", "20000000", "-"], "sliding-window-log"),
-        (&[], &["--decisions", "--json", "-"], "--json"),
-        (&[], &[], "<FILE>"),
-        (&[], &["--nonsense", "-"], "--nonsense"),
-        (&[], &["--ipv6-prefix", "129", "-"], "--ipv6-prefix is '129'"),
-        (&[], &["--generate", "noise"], "--generate is 'noise'"),
-        (&[], &["--seed", "1", "-"], "--seed"),
-        (&[], &["--generate", "herd", "--seed", "+1"], "--seed is '+1'"),
-        (&[], &["--client", "a", "-"], "--plot"),
-        (&[("POLICIES", "a=fixed-window:1/1s")], &["--sweep", "LIMIT=1", "-"], "POLICIES"),
-        (&[("POLICIES", "a=fixed-window:1/1s")], &["--suggest", "99", "-"], "POLICIES"),
-        (&[("POLICIES", "a=fixed-window:1/1s")], &["--plot", "x.svg", "-"], "POLICIES"),
-        (&[("POLICIES", "a=fixed-window:1/1s"), ("LIMIT", "5")], &["-"], "POLICIES"),
-    ] {
-        let output = replay(settings, arguments).output().expect("the program runs");
-        assert_eq!(output.status.code(), Some(2), "{settings:?} {arguments:?}");
-        assert!(said(&output).contains(named), "{}", said(&output));
-    }
-}
-
-#[test]
-fn a_reader_that_has_seen_enough_ends_it_quietly() {
-    let input: String = (0..200_000).map(|time| format!("{time},a\n")).collect();
-    let mut child = replay(&[], &["--decisions", "-"]).spawn().expect("the program starts");
-    let (mut stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let _ = stdin.write_all(input.as_bytes());
-        });
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("time,"));
-    });
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(said, "");
-    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 /// A log of one second: one client comes 12 times from one IPv6 network, another once.
@@ -366,66 +253,4 @@ fn a_suggestion_is_the_smallest_limit_and_names_the_setting() {
     let output = run(&[], &["--suggest", "100"], b"0,a,10000001\n");
     let lines: Vec<&str> = printed(&output).lines().collect();
     assert!(lines[4].starts_with("sliding-window-log") && lines[4].contains("none"), "{lines:?}");
-}
-
-/// A file of this test alone, which goes when it is done.
-struct Picture(PathBuf);
-
-impl Picture {
-    fn new(name: &str) -> Self {
-        Self(std::env::temp_dir().join(format!("tollgate-{}-{name}.svg", std::process::id())))
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("text")
-    }
-
-    fn read(&self) -> String {
-        fs::read_to_string(&self.0).expect("a picture")
-    }
-}
-
-impl Drop for Picture {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-#[test]
-fn a_picture_is_well_formed_and_has_a_mark_for_each_request_whoever_the_client_is() {
-    let picture = Picture::new("marks");
-    for name in ["a", "<b>&'\u{ffff}\u{1}\u{1b}[31m", &"long ".repeat(1_000)] {
-        let input: String = (0..15).map(|n| format!("{},\"{name}\"\n", n * 1_000_000)).collect();
-        let output = run(&[("WINDOW", "10s")], &["--plot", picture.path()], input.as_bytes());
-        assert_eq!(printed(&output), "");
-        let text = picture.read();
-        let document = roxmltree::Document::parse(&text).expect("well-formed XML");
-        let marks = |class: &str, tag: &str| {
-            let marks = document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/2000/svg", tag)));
-            marks.filter(|mark| mark.attribute("class") == Some(class)).count()
-        };
-        // Fifteen in each of four lanes, and one of each in the legend.
-        assert_eq!(marks("in", "rect") + marks("out", "circle"), 4 * 15 + 2);
-        // The bucket and the fixed window let in all, the log and the counter ten and a few.
-        assert!(marks("out", "circle") > 1);
-        assert!(text.contains("15 of 15 let in, at most 10 in a window"), "{text}");
-    }
-}
-
-#[test]
-fn a_picture_of_many_requests_has_bars_and_the_busiest_client_unless_another_is_named() {
-    let picture = Picture::new("bars");
-    let input: String =
-        (0..5_000).map(|n| format!("{},{}\n", n * 10_000, if n % 3 == 0 { "few" } else { "many" })).collect();
-    run(&[], &["--plot", picture.path()], input.as_bytes());
-    let text = picture.read();
-    roxmltree::Document::parse(&text).expect("well-formed XML");
-    assert!(text.contains("many: 3333 requests"), "{text}");
-    assert!(text.len() < 200_000, "a picture does not grow with the traffic");
-    run(&[], &["--plot", picture.path(), "--client", "few"], input.as_bytes());
-    assert!(picture.read().contains("few: 1667 requests"));
-    let output = run(&[], &["--plot", picture.path(), "--client", "nobody"], input.as_bytes());
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(said(&output), "tollgate: the input has no client 'nobody'\n");
-    assert!(picture.read().contains("few: 1667 requests"), "a failure leaves the file alone");
 }

@@ -1,6 +1,6 @@
 //! Lines of bytes: of any encoding, of bounded length, packed or not. What they say is not known here.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -18,21 +18,13 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn unpacked<'a>(file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let mut start = [0; GZIP.len()];
-    let mut length = 0;
-    let mut file = BufReader::with_capacity(BUFFER, file);
-    // A pipe may give one byte at first, which does not tell.
-    while length < start.len() {
-        match file.fill_buf()? {
-            [] => break,
-            [byte, ..] => start[length] = *byte,
-        }
-        file.consume(1);
-        length += 1;
-    }
-    let file = io::Cursor::new(start).take(length as u64).chain(file);
-    Ok(if start == GZIP { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+pub fn unpacked<'a>(mut file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut start = Vec::new();
+    file.by_ref().take(GZIP.len() as u64).read_to_end(&mut start)?;
+    let packed = start == GZIP;
+    let file = io::Cursor::new(start).chain(file);
+    // Lines have a buffer of their own, which is where plain bytes go at once.
+    Ok(if packed { Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, file))) } else { Box::new(file) })
 }
 
 /// The lines of a source, one at a time, from a buffer that does not grow.

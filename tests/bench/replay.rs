@@ -57,7 +57,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// An hour of traffic in the combined format, the same for the same number of lines.
+/// Traffic in the combined format, an hour for each million lines: the same for the same number of them.
 fn log(lines: u32) -> io::Result<Log> {
     let log = Log(std::env::temp_dir().join(format!("tollgate-bench-{}-{lines}.log", std::process::id())));
     let mut out = BufWriter::new(File::create(&log.0)?);
@@ -65,11 +65,11 @@ fn log(lines: u32) -> io::Result<Log> {
     for line in 0..lines {
         let client = rng.u32(0..CLIENTS);
         let (high, low) = (client / 250, client % 250 + 1);
-        let second = u64::from(line) * 3_600 / u64::from(lines);
-        let (minute, second) = (second / 60, second % 60);
+        let second = u64::from(line) * 3_600 / u64::from(MILLION);
+        let (hour, minute, second) = (second / 3_600 + 13, second / 60 % 60, second % 60);
         writeln!(
             out,
-            "198.18.{high}.{low} - - [10/Oct/2025:13:{minute:02}:{second:02} +0200] \
+            "198.18.{high}.{low} - - [10/Oct/2025:{hour}:{minute:02}:{second:02} +0200] \
              \"GET /articles/{}?page=2 HTTP/1.1\" 200 {} \"https://example.com/\" \
              \"Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\"",
             line % 977,

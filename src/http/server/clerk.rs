@@ -66,9 +66,8 @@ impl Room {
         let mut response = answer::text(503, "busy: too many requests are waiting\n".into());
         response.headers.push(("Retry-After", Cow::Borrowed("1")));
         self.write(peer, request, answer::last(response), slot);
-        while let Some(request) = self.table.done(peer) {
-            self.discard(peer, request);
-        }
+        let behind = self.table.done(peer);
+        self.abandon(peer, behind);
     }
 
     /// Lets go of what was kept of a connection whose socket has been shut.
@@ -109,11 +108,7 @@ impl Room {
         if let Errand::Answer(peer, request) | Errand::Shed(peer, request) = refused.into_inner() {
             self.table.cut(peer);
             self.counters.shed.add(1);
-            let mut next = Some(request);
-            while let Some(request) = next {
-                self.discard(peer, request);
-                next = self.table.done(peer);
-            }
+            self.abandon(peer, Some(request));
         }
     }
 

@@ -112,15 +112,21 @@ impl Room {
             let next = self.table.done(peer);
             if answered.is_ok() {
                 at_hand = next.and_then(|request| self.put_back(peer, request));
-                continue;
+            } else {
+                self.table.cut(peer);
+                self.wake();
+                self.abandon(peer, next);
             }
-            self.table.cut(peer);
-            self.wake();
-            let mut left = next;
-            while let Some(request) = left {
-                self.discard(peer, request);
-                left = self.table.done(peer);
-            }
+        }
+    }
+
+    /// Lets go of a request and those of its connection that wait behind it, unanswered. In their order: the crate makes each
+    /// wait for the one before.
+    pub(super) fn abandon(&self, peer: SocketAddr, first: Option<Request>) {
+        let mut next = first;
+        while let Some(request) = next {
+            self.discard(peer, request);
+            next = self.table.done(peer);
         }
     }
 
@@ -148,6 +154,9 @@ impl Room {
                 return Some((peer, request));
             }
             if self.stopped.load(Ordering::Acquire) {
+                for (peer, request) in mem::take(&mut turn.ahead) {
+                    self.abandon(peer, Some(request));
+                }
                 return None;
             }
             let http = Arc::clone(&self.http.lock());

@@ -29,8 +29,11 @@ fn main() {
         println!("{bytes} {nanos}");
         return;
     }
-    memory();
-    growth();
+    // `cargo bench --bench growth -- sweeps` measures nothing else.
+    if !arguments.iter().any(|argument| argument == "sweeps") {
+        memory();
+        growth();
+    }
     sweeps();
 }
 
@@ -120,44 +123,54 @@ fn growth() {
     report.end();
 }
 
-/// Latencies of decisions about a million clients, with and without a sweep after the other.
+/// Latencies of decisions about a million clients: without sweeps, with sweeps at the pace of the reaper, which rests 19 times
+/// as long as it works, and with one sweep after the other.
 fn sweeps() {
     const ROUNDS: usize = 7;
     /// Of so many in ten thousand.
     const SHARES: [(&str, usize); 4] = [("p50", 5_000), ("p99", 9_900), ("p99.9", 9_990), ("max", 10_000)];
-    let columns = ["latency", "no sweep", "sweeps without a pause", "ratio"];
+    const RESTS: [Option<u32>; 3] = [None, Some(19), Some(0)];
+    let columns = ["latency", "no sweep", "the reaper's pace", "ratio", "without a pause", "ratio"];
     let caption = "nanoseconds of a decision about one of a million clients, with their clock";
     let mut report = Report::begin("sweeps", caption, &columns);
     let limiter = RateLimiter::new(policy("token bucket"));
     for client in 0..MILLION {
         limiter.check(Ipv4Addr::from_bits(client));
     }
-    let mut runs: Vec<[Vec<f64>; 2]> = SHARES.iter().map(|_| Default::default()).collect();
+    let mut runs: Vec<[Vec<f64>; 3]> = SHARES.iter().map(|_| Default::default()).collect();
     for _ in 0..ROUNDS {
-        for swept in [false, true] {
-            let latencies = latencies(&limiter, swept);
+        for (index, rest) in RESTS.into_iter().enumerate() {
+            let latencies = latencies(&limiter, rest);
             for (run, (_, share)) in runs.iter_mut().zip(SHARES) {
-                run[usize::from(swept)].push(f64::from(latencies[(latencies.len() - 1) * share / 10_000]));
+                run[index].push(f64::from(latencies[(latencies.len() - 1) * share / 10_000]));
             }
         }
     }
-    for ([calm, swept], (name, _)) in runs.into_iter().zip(SHARES) {
-        let (calm, swept) = (median(calm), median(swept));
-        report.row(&[name.to_owned(), format!("{calm:.0}"), format!("{swept:.0}"), format!("{:.2}", swept / calm)]);
-        report.bar(format!("{name} under a sweep"), swept / calm);
+    for (run, (name, _)) in runs.into_iter().zip(SHARES) {
+        let [calm, paced, unpaced] = run.map(median);
+        let mut cells = vec![name.to_owned(), format!("{calm:.0}")];
+        for swept in [paced, unpaced] {
+            cells.extend([format!("{swept:.0}"), format!("{:.2}", swept / calm)]);
+        }
+        report.row(&cells);
+        report.bar(format!("{name}, the reaper's pace"), paced / calm);
+        report.bar(format!("{name}, without a pause"), unpaced / calm);
     }
     report.end();
 }
 
-/// Sorted.
-fn latencies(limiter: &RateLimiter, swept: bool) -> Vec<u32> {
+/// Sorted. `rest` is how many times as long as a sweep the pause after it is.
+fn latencies(limiter: &RateLimiter, rest: Option<u32>) -> Vec<u32> {
     let stop = AtomicBool::new(false);
     let mut latencies = Vec::with_capacity(MILLION as usize);
     thread::scope(|scope| {
-        if swept {
-            scope.spawn(|| {
+        if let Some(rest) = rest {
+            let stop = &stop;
+            scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
                     limiter.sweep();
+                    thread::sleep(begun.elapsed() * rest);
                 }
             });
         }

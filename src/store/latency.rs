@@ -2,6 +2,7 @@
 //!
 //! Counts instead of samples, since they cost the same however much was counted, and add up over instances.
 
+#[cfg(feature = "redis")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -30,12 +31,14 @@ const BOUNDS: [Duration; 16] = [
 const SIZES: usize = BOUNDS.len() + 1;
 
 /// Counts durations.
+#[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
     counts: [AtomicU64; SIZES],
     nanos: AtomicU64,
 }
 
+#[cfg(feature = "redis")]
 impl Latency {
     pub(crate) fn count(&self, took: Duration) {
         let size = BOUNDS.iter().position(|&bound| took <= bound).unwrap_or(BOUNDS.len());
@@ -83,7 +86,7 @@ impl Latencies {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod tests {
     use super::*;
 

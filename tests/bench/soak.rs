@@ -86,7 +86,14 @@ fn main() -> ExitCode {
         && after.megabytes < first + GROWTH_MEGABYTES
         && after.threads <= before.threads + SPARE + lost
         && after.descriptors <= before.descriptors + SPARE + 2 * lost;
-    println!("{}", if fits { "everything is where it began" } else { "something was left behind" });
+    println!(
+        "{}",
+        if fits {
+            "threads and descriptors are where they began, memory no higher than after the first round"
+        } else {
+            "something was left behind"
+        }
+    );
     println!("{}", service.log());
     if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

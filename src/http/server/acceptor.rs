@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::workers::Room;
+use super::room::Room;
 
 /// A connection that waits for so long to be accepted, while none is, has nobody who accepts.
 const DEAF_AFTER: Duration = Duration::from_millis(400);

@@ -2,16 +2,18 @@
 //! is left of connections that are shut.
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::mem;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::TrySendError;
 use tiny_http::Request;
 
 use super::answer::{self, Rest};
-use super::workers::{Room, Slot};
+use super::room::{Room, Slot};
 use crate::http::routes::is_about_the_service;
 
 /// What the clerk may have before it: above this, connections are cut without an answer.
@@ -19,6 +21,9 @@ pub(super) const MAX_ERRANDS: usize = 4096;
 
 /// Connections whose rest could not be let go are told in the log this often.
 const TELL_EVERY: u64 = 100;
+
+/// What the allocator was seen to have is believed for so long: asking costs as much as the rest of such a connection.
+const BELIEVED: Duration = Duration::from_millis(100);
 
 /// What the clerk is asked to do, so that neither the watch nor a worker waits for a client.
 pub(super) enum Errand {
@@ -32,10 +37,28 @@ pub(super) enum Errand {
     End,
 }
 
+/// What the allocator can give at once.
+#[derive(Default)]
+struct Headroom(Option<(u64, Instant)>);
+
+impl Headroom {
+    fn has(&mut self, bytes: u64) -> bool {
+        if self.0.is_some_and(|(had, since)| bytes <= had && since.elapsed() < BELIEVED) {
+            return true;
+        }
+        let has = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+        if has {
+            self.0 = Some((bytes, Instant::now()));
+        }
+        has
+    }
+}
+
 impl Room {
     /// The clerk's life: what would make others wait for a client.
     pub(super) fn clerk(self: &Arc<Self>) {
-        let slot = self.slots.last().expect("the clerk has the last slot");
+        let slot = &self.slots.clerk;
+        let mut headroom = Headroom::default();
         while let Ok(errand) = self.errands.1.recv() {
             let done = panic::catch_unwind(AssertUnwindSafe(|| match errand {
                 Errand::Answer(peer, request) => {
@@ -47,7 +70,7 @@ impl Room {
                     true
                 }
                 Errand::Bury(rest) => {
-                    self.let_go(rest);
+                    self.let_go(rest, &mut headroom);
                     true
                 }
                 Errand::End => false,
@@ -67,25 +90,26 @@ impl Room {
         response.headers.push(("Retry-After", Cow::Borrowed("1")));
         self.write(peer, request, answer::last(response), slot);
         let behind = self.table.done(peer);
-        self.abandon(peer, behind);
+        self.abandon(peer, behind.map(|next| next.request));
     }
 
     /// Lets go of what was kept of a connection whose socket has been shut.
-    fn let_go(&self, rest: Rest) {
+    fn let_go(&self, rest: Rest, headroom: &mut Headroom) {
         match rest {
             Rest::Writer(writer) => drop(writer),
             // The answer goes nowhere: this is the way to the stream.
             Rest::Request(request) => {
                 let rest = answer::write_last(request, answer::last(answer::text(400, Cow::Borrowed(""))));
-                self.let_go(rest);
+                self.let_go(rest, headroom);
             }
-            Rest::Stream(stream, declared) => {
-                // The crate allocates what was declared, reads to the end, and frees it: nothing is touched that was
-                // not received. What no allocation can get would end the process; what no allocation can be asked for
-                // is a panic, caught by the caller.
+            Rest::Stream(mut stream, declared) => {
+                // The crate allocates what was declared, reads to the end, and frees it: nothing is touched that was not
+                // received. What no allocation can get would end the process; what no allocation can be asked for is a
+                // panic, caught by the caller.
                 let impossible = isize::try_from(declared).is_err();
-                let probe = usize::try_from(declared.saturating_mul(2)).unwrap_or(usize::MAX);
-                if impossible || Vec::<u8>::new().try_reserve_exact(probe).is_ok() {
+                if impossible || headroom.has(declared.saturating_mul(2)) {
+                    // It would allocate anew for each piece that has come: those are taken from it first.
+                    while !impossible && stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
                     drop(stream);
                     return;
                 }
@@ -100,6 +124,16 @@ impl Room {
                     );
                 }
             }
+        }
+    }
+
+    /// Lets go of what nobody had in hand when the threads ended. Dropped with the room, a declared body could end the process.
+    pub(super) fn clear(&self) {
+        let mut headroom = Headroom::default();
+        self.abandon_all();
+        for (.., rest) in mem::take(&mut *self.rests.lock()) {
+            // The crate's panics are counted by the hook.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| self.let_go(rest, &mut headroom)));
         }
     }
 

@@ -12,6 +12,10 @@ const BACKLOG: i32 = 4096;
 /// few hundred bytes. The default grows to megabytes, all of which the crate would still parse after a connection is cut.
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
+/// Bytes of answers that the system keeps for a client that does not read: a few hundred answers. The default grows to
+/// megabytes, so that whoever sends and never reads would be served for a long time before it is found out.
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// Why a server cannot start.
 #[derive(Debug)]
 pub struct StartError {
@@ -67,6 +71,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // 1 KB, and without this the second waits 40 ms for the client's acknowledgement.
     socket.set_tcp_nodelay(true)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())

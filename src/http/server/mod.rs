@@ -5,7 +5,7 @@
 //! - `listener`: the socket that listens.
 //! - `framing`: whether a request's end can be told. `answer`: one request answered.
 //! - `table`: one request of a connection at a time, the others wait there, bounded.
-//! - `workers`: who pulls, who answers. `guard`: for somebody else's server, which pulls by itself.
+//! - `room`: what the threads share. `workers`: who pulls, who answers. `guard`: for somebody else's server, which pulls by itself.
 //! - `sockets`: the connections' own descriptors, and how one is shut down.
 //! - `watch`: the thread that looks after all of it: silent, slow, flooding and starved connections, workers that are stuck.
 //!   `acceptor`: whether anybody accepts.
@@ -18,6 +18,7 @@ mod framing;
 mod guard;
 mod listener;
 mod panics;
+mod room;
 mod sockets;
 mod table;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use socket2::SockRef;
 use super::metrics::Counters;
 use super::routes::Service;
 use super::{Request, Response};
-use workers::Room;
+use room::Room;
 
 pub use guard::Guard;
 pub use listener::StartError;
@@ -85,12 +86,13 @@ impl Server {
             let address = listener.local_addr()?;
             let http = accept(&listener)?;
             let room = Arc::new(Room::new(http, handler, counters, listen.workers));
-            let mut threads = Vec::with_capacity(listen.workers + 2);
+            let mut threads = Vec::with_capacity(listen.workers + 3);
             for number in 0..listen.workers {
                 let room = Arc::clone(&room);
                 threads.push(thread::Builder::new().name(format!("worker-{number}")).spawn(move || room.work(number))?);
             }
-            let (clerk, watched) = (Arc::clone(&room), Arc::clone(&room));
+            let (ahead, clerk, watched) = (Arc::clone(&room), Arc::clone(&room), Arc::clone(&room));
+            threads.push(thread::Builder::new().name("ahead".into()).spawn(move || ahead.work_ahead())?);
             threads.push(thread::Builder::new().name("clerk".into()).spawn(move || clerk.clerk())?);
             let watch = watch::Watch::new(watched, listener.try_clone()?, listen)?;
             threads.push(thread::Builder::new().name("watch".into()).spawn(move || watch.run())?);
@@ -123,6 +125,7 @@ impl Server {
             }
         }
         self.room.join_waits();
+        self.room.clear();
     }
 }
 

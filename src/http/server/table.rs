@@ -11,6 +11,7 @@
 //! | `Cut` | to be shut down, no answer is owed | dropped | the watch forgets it when its socket has gone |
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,12 @@ struct Connection {
     trust: Trust,
     /// A request of it is between reading and answering.
     held: bool,
+    /// The held request is being answered: the next one may come of a client that has the answer already.
+    answering: bool,
     /// Requests that wait for the held one's answer.
-    ahead: VecDeque<Request>,
+    waiting: VecDeque<Request>,
+    /// The first of them came while the held one was being answered.
+    prompt: bool,
     /// When it connected, as far as the watch saw it, or when its last answer ended.
     active: Instant,
     /// When it was first heard of.
@@ -54,7 +59,9 @@ impl Connection {
         Self {
             trust: Trust::Open,
             held: false,
-            ahead: VecDeque::new(),
+            answering: false,
+            waiting: VecDeque::new(),
+            prompt: false,
             active: now,
             begun: now,
             unread: None,
@@ -73,6 +80,13 @@ pub(super) enum Admission {
     Drop(Request),
     /// It is one too many ahead of its connection's answers; the connection is cut.
     Overflow(Request),
+}
+
+/// The request of a connection that comes after the one that is done with.
+pub(super) struct Next {
+    pub(super) request: Request,
+    /// It was sent before the client could have the answer.
+    pub(super) ahead: bool,
 }
 
 /// What a look at a connection's socket found.
@@ -102,25 +116,36 @@ impl Table {
             connection.held = true;
             return Admission::Answer(request);
         }
-        if connection.ahead.len() < MAX_AHEAD {
-            connection.ahead.push_back(request);
+        if connection.waiting.len() < MAX_AHEAD {
+            connection.prompt |= connection.waiting.is_empty() && connection.answering;
+            connection.waiting.push_back(request);
             return Admission::Waits;
         }
         connection.trust = Trust::Cut;
         Admission::Overflow(request)
     }
 
+    /// The held request of this connection is about to be answered, if the connection may still be answered at all.
+    pub(super) fn answering(&self, peer: SocketAddr) -> bool {
+        let mut table = self.0.lock();
+        let Some(connection) = table.get_mut(&peer) else { return true };
+        connection.answering = true;
+        connection.trust == Trust::Open
+    }
+
     /// The held request of this connection is done with. Gives the next one that waits; it is held from now on.
-    pub(super) fn done(&self, peer: SocketAddr) -> Option<Request> {
+    pub(super) fn done(&self, peer: SocketAddr) -> Option<Next> {
         let now = Instant::now();
         let mut table = self.0.lock();
         let connection = table.get_mut(&peer)?;
         connection.active = now;
         connection.answered = true;
         connection.unread = None;
-        let next = connection.ahead.pop_front();
+        connection.answering = false;
+        let next = connection.waiting.pop_front();
         connection.held = next.is_some();
-        next
+        let ahead = !mem::take(&mut connection.prompt);
+        next.map(|request| Next { request, ahead })
     }
 
     pub(super) fn trust(&self, peer: SocketAddr) -> Trust {
@@ -189,5 +214,31 @@ impl Table {
     pub(super) fn oldest<'a>(&self, peers: impl Iterator<Item = &'a SocketAddr>) -> Option<Instant> {
         let table = self.0.lock();
         peers.filter_map(|peer| table.get(peer).map(|connection| connection.begun)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_comes_after_its_predecessors_answer_was_begun_was_not_sent_ahead() {
+        let table = Table::default();
+        let peer = SocketAddr::from(([203, 0, 113, 7], 50_000));
+        let waits = || matches!(table.admit(peer, tiny_http::TestRequest::new().into()), Admission::Waits);
+        let ahead = || table.done(peer).map(|next| next.ahead);
+        assert!(matches!(table.admit(peer, tiny_http::TestRequest::new().into()), Admission::Answer(_)));
+        assert!(waits(), "sent with the first");
+        assert!(table.answering(peer));
+        assert!(waits(), "behind one that was sent ahead");
+        assert_eq!(ahead(), Some(true));
+        assert!(table.answering(peer));
+        assert_eq!(ahead(), Some(true));
+        assert!(table.answering(peer));
+        assert!(waits(), "the client may have read");
+        assert_eq!(ahead(), Some(false));
+        assert!(waits(), "the next one has not been begun");
+        assert_eq!(ahead(), Some(true));
+        assert_eq!(ahead(), None);
     }
 }

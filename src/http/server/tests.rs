@@ -272,3 +272,29 @@ fn a_stop_waits_for_the_answers_that_were_begun() {
         assert_eq!(stream.read(&mut [0; 1]).expect("an orderly close"), 0);
     }
 }
+
+#[test]
+fn a_stop_lets_go_of_a_body_that_no_memory_holds_after_its_threads_have_ended() {
+    let (enter, entered) = crossbeam_channel::bounded::<()>(1);
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let handler = move |request: &Request<'_>| {
+        if request.target == "/slow" {
+            enter.send(()).expect("the test waits for it");
+            // It ends when the other end is dropped.
+            let _ = released.recv();
+        }
+        echo(request)
+    };
+    let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let server = Server::serve(one, Arc::new(handler), Arc::default()).expect("a free port");
+    let huge = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\nabc";
+    let mut slow = connect(server.address());
+    write!(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\nGET /ahead HTTP/1.1\r\nHost: a\r\n\r\n{huge}")
+        .expect("it reads");
+    entered.recv().expect("the worker is held up");
+    let stopped = thread::spawn(move || server.stop());
+    // It is cut, and the worker finds that nobody takes any more.
+    assert_eq!(slow.read(&mut [0; 1]).unwrap_or(0), 0);
+    drop(release);
+    stopped.join().expect("the stop ends");
+}

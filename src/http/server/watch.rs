@@ -21,9 +21,9 @@ use std::{io, mem};
 
 use super::Listen;
 use super::acceptor::{Acceptor, Signs};
+use super::room::{Room, Slot, Slots};
 use super::sockets::{Descriptor, Descriptors, raise_limit};
 use super::table::{Look, Trust};
-use super::workers::Room;
 
 /// Pause between two rounds. A client that floods gains some megabytes in it; an idle process spends 0.2 % of a core.
 const ROUND: Duration = Duration::from_millis(25);
@@ -62,7 +62,8 @@ const RESET_LOOKS: u32 = 40;
 /// Connections to ourselves in one round.
 const MAX_FREED: usize = 64;
 
-/// When all workers have been writing for so long, their clients lose their connections before the write timeout.
+/// When all workers have been writing for so long, their clients lose their connections before the write timeout. So does
+/// one that holds up a thread of which there is no other.
 const HOLD_UP: Duration = Duration::from_millis(250);
 
 /// Descriptors for everything but connections: logs, listeners, the store, threads' own.
@@ -187,18 +188,18 @@ impl Watch {
 
     /// Cuts the connections that hold up their writers. Tells whether there were any.
     fn cut_stuck(&self, now: Instant) -> bool {
-        let slots = &self.room.slots;
-        let stuck = |(peer, since): (SocketAddr, Instant)| {
+        let Slots { workers, ahead, clerk } = &self.room.slots;
+        let stuck = |slot: &Slot| {
+            let (peer, since) = slot.writing()?;
             let age = now.saturating_duration_since(since);
             (age > HOLD_UP).then_some((peer, age))
         };
-        let found: Vec<_> = slots.iter().filter_map(|slot| slot.writing().and_then(stuck)).collect();
-        let nobody_left = found.len() + 1 >= slots.len();
+        let at_work: Vec<_> = workers.iter().filter_map(stuck).collect();
+        let patience = if at_work.len() == workers.len() { HOLD_UP } else { self.listen.write_timeout };
+        let alone = [ahead, clerk].into_iter().filter_map(stuck);
+        let found = at_work.into_iter().filter(|(_, age)| *age > patience).chain(alone);
         let mut any = false;
-        for (peer, age) in found {
-            if !nobody_left && age <= self.listen.write_timeout {
-                continue;
-            }
+        for (peer, _) in found {
             any = true;
             if self.room.table.trust(peer) != Trust::Cut {
                 self.room.counters.unread_closed.add(1);

@@ -4,27 +4,26 @@
 //! the table in the order received, which their answers' order hangs on. A worker that got a request gives the turn away
 //! and answers. While all workers are busy nobody has the turn; then the watch takes it for a moment, so that the crate's
 //! unbounded queue is emptied into bounded ones: requests that cannot be answered soon are shed by the clerk.
+//!
+//! Requests that were sent ahead of an answer have one thread of their own, which makes way for all others: who waits for
+//! each answer is served first, and who sends without reading fills his own bound.
 
-use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, mem};
 
-use crossbeam_channel::{Receiver, Sender};
-use parking_lot::Mutex;
 use tiny_http::Request;
 
-use super::Handler;
-use super::answer::{self, Answer, Rest};
-use super::clerk::{Errand, MAX_ERRANDS};
+use super::answer::{self, Answer};
+use super::clerk::Errand;
 use super::framing::Framing;
+use super::room::{Due, Room, Slot};
 use super::sockets::peer;
-use super::table::{Admission, Table, Trust};
-use crate::http::metrics::Counters;
+use super::table::{Admission, Next};
 
 /// Requests that may wait for a worker, each of another connection. More are answered 503.
 const MAX_READY: usize = 1024;
@@ -39,85 +38,45 @@ const WAITED_BODY: u64 = 64 * 1024;
 /// Bodies waited for at a time.
 const MAX_WAITS: usize = 64;
 
-/// What a thread that answers is at, for the watch.
-#[derive(Default)]
-pub(super) struct Slot(Mutex<Option<(SocketAddr, Instant)>>);
-
-impl Slot {
-    /// Whom it has been writing to, and since when.
-    pub(super) fn writing(&self) -> Option<(SocketAddr, Instant)> {
-        *self.0.lock()
-    }
-}
-
-#[derive(Default)]
-struct Turn {
-    /// Requests whose turn has come on their connection, for the next free worker.
-    ready: VecDeque<(Instant, SocketAddr, Request)>,
-    /// The same of connections that send ahead, one each. They come last: who waits for each answer is served first.
-    ahead: VecDeque<(SocketAddr, Request)>,
-}
-
-/// What the threads of a server share.
-pub(super) struct Room {
-    pub(super) table: Table,
-    pub(super) counters: Arc<Counters>,
-    /// One a worker, and the clerk's last.
-    pub(super) slots: Vec<Slot>,
-    handler: Handler,
-    turn: Mutex<Turn>,
-    /// The crate's server that accepts now; it is replaced when its acceptor has died.
-    http: Mutex<Arc<tiny_http::Server>>,
-    /// Accepting has failed with an error.
-    pub(super) deaf: AtomicBool,
-    stopping: AtomicBool,
-    stopped: AtomicBool,
-    pub(super) errands: (Sender<Errand>, Receiver<Errand>),
-    /// What is kept of connections until their sockets are shut: then the watch hands it to the clerk.
-    pub(super) rests: Mutex<Vec<(SocketAddr, Instant, Rest)>>,
-    /// Threads that wait for small bodies.
-    waits: Mutex<Vec<JoinHandle<()>>>,
-    /// A word to the owner that the server is of no more use.
-    pub(super) exhausted: (Sender<()>, Receiver<()>),
-    /// A word to the watch not to wait for its next look.
-    pub(super) wake: (Sender<()>, Receiver<()>),
-}
-
 impl Room {
-    pub(super) fn new(http: tiny_http::Server, handler: Handler, counters: Arc<Counters>, workers: usize) -> Self {
-        Self {
-            table: Table::default(),
-            counters,
-            slots: (0..=workers).map(|_| Slot::default()).collect(),
-            handler,
-            turn: Mutex::default(),
-            http: Mutex::new(Arc::new(http)),
-            deaf: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            errands: crossbeam_channel::bounded(MAX_ERRANDS),
-            rests: Mutex::new(Vec::new()),
-            waits: Mutex::new(Vec::new()),
-            exhausted: crossbeam_channel::bounded(1),
-            wake: crossbeam_channel::bounded(1),
-        }
-    }
-
     /// A worker's life.
     pub(super) fn work(self: &Arc<Self>, number: usize) {
         let mut at_hand = None;
         while let Some((peer, request)) = at_hand.take().or_else(|| self.next()) {
-            // The crate may panic while it drops what it holds; that must not cost a worker.
-            let answered = panic::catch_unwind(AssertUnwindSafe(|| self.answer(peer, request, &self.slots[number])));
-            let next = self.table.done(peer);
-            if answered.is_ok() {
-                at_hand = next.and_then(|request| self.put_back(peer, request));
-            } else {
-                self.table.cut(peer);
-                self.wake();
-                self.abandon(peer, next);
+            at_hand = match self.answer_guarded(peer, request, &self.slots.workers[number]) {
+                Some(Next { request, ahead: false }) => Some((peer, request)),
+                Some(Next { request, ahead: true }) => {
+                    self.send_ahead(Some((peer, request)));
+                    None
+                }
+                None => None,
+            };
+        }
+    }
+
+    /// The life of the thread for requests that were sent ahead.
+    pub(super) fn work_ahead(self: &Arc<Self>) {
+        while let Ok(Some((peer, request))) = self.ahead.1.recv() {
+            // When the processors are busy, everybody else comes first.
+            thread::yield_now();
+            if let Some(next) = self.answer_guarded(peer, request, &self.slots.ahead) {
+                self.send_ahead(Some((peer, next.request)));
             }
         }
+    }
+
+    /// Answers, and gives the next request of the connection. The crate may panic while it drops what it holds; that must
+    /// not cost a thread.
+    fn answer_guarded(self: &Arc<Self>, peer: SocketAddr, request: Request, slot: &Slot) -> Option<Next> {
+        let answered = panic::catch_unwind(AssertUnwindSafe(|| self.answer(peer, request, slot)));
+        let next = self.table.done(peer);
+        if answered.is_ok() {
+            return next;
+        }
+        self.table.cut(peer);
+        self.wake();
+        self.abandon(peer, next.map(|next| next.request));
+        None
     }
 
     /// Lets go of a request and those of its connection that wait behind it, unanswered. In their order: the crate makes each
@@ -126,15 +85,21 @@ impl Room {
         let mut next = first;
         while let Some(request) = next {
             self.discard(peer, request);
-            next = self.table.done(peer);
+            next = self.table.done(peer).map(|next| next.request);
         }
     }
 
-    /// Lets others go before a request that was sent ahead. Gives it back while a worker is free to serve them.
-    fn put_back(&self, peer: SocketAddr, request: Request) -> Option<(SocketAddr, Request)> {
-        let Some(mut turn) = self.turn.try_lock() else { return Some((peer, request)) };
-        turn.ahead.push_back((peer, request));
-        None
+    /// Lets go of the requests that came too late, when no thread takes any more.
+    pub(super) fn abandon_all(&self) {
+        for (peer, request) in self.ahead.1.try_iter().flatten() {
+            self.abandon(peer, Some(request));
+        }
+        let http = Arc::clone(&self.http.lock());
+        while let Ok(Some(request)) = http.try_recv() {
+            if let Some((peer, request)) = self.admit(request) {
+                self.abandon(peer, Some(request));
+            }
+        }
     }
 
     /// Answers a request and those of its connection that wait behind it.
@@ -142,33 +107,27 @@ impl Room {
         let mut next = Some(request);
         while let Some(request) = next {
             self.answer(peer, request, slot);
-            next = self.table.done(peer);
+            next = self.table.done(peer).map(|next| next.request);
         }
     }
 
     /// Waits for a request whose turn it is. `None` when the server has stopped.
-    fn next(&self) -> Option<(SocketAddr, Request)> {
-        let mut turn = self.turn.lock();
+    fn next(&self) -> Option<Due> {
+        let mut ready = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some((_, peer, request)) = turn.ready.pop_front() {
-                return Some((peer, request));
+            if let Some((_, due)) = ready.pop_front() {
+                return Some(due);
             }
             if self.stopped.load(Ordering::Acquire) {
-                for (peer, request) in mem::take(&mut turn.ahead) {
-                    self.abandon(peer, Some(request));
-                }
                 return None;
             }
             let http = Arc::clone(&self.http.lock());
-            // Nobody can put one back meanwhile: that takes the turn.
-            let received = if turn.ahead.is_empty() { http.recv().map(Some) } else { http.try_recv() };
-            match received {
-                Ok(Some(request)) => {
+            match http.recv() {
+                Ok(request) => {
                     if let Some(found) = self.admit(request) {
                         return Some(found);
                     }
                 }
-                Ok(None) => return turn.ahead.pop_front(),
                 Err(error) => self.recv_failed(&http, &error),
             }
         }
@@ -185,7 +144,7 @@ impl Room {
     }
 
     /// Gives the request back when it is to be answered now.
-    fn admit(&self, request: Request) -> Option<(SocketAddr, Request)> {
+    fn admit(&self, request: Request) -> Option<Due> {
         let Some(peer) = request.remote_addr().copied().map(peer) else {
             unreachable!("a TCP connection has a peer, and the listener is TCP")
         };
@@ -206,28 +165,32 @@ impl Room {
     pub(super) fn drain(&self) {
         let mut late = Vec::new();
         {
-            let Some(mut turn) = self.turn.try_lock() else { return };
+            let mut ready = match self.turn.try_lock() {
+                Ok(ready) => ready,
+                Err(TryLockError::Poisoned(ready)) => ready.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
             let http = Arc::clone(&self.http.lock());
             let now = Instant::now();
             loop {
                 match http.try_recv() {
                     Ok(Some(request)) => {
-                        if let Some((peer, request)) = self.admit(request) {
-                            turn.ready.push_back((now, peer, request));
+                        if let Some(due) = self.admit(request) {
+                            ready.push_back((now, due));
                         }
                     }
                     Ok(None) => break,
                     Err(error) => self.recv_failed(&http, &error),
                 }
             }
-            while turn.ready.len() > MAX_READY {
-                late.extend(turn.ready.pop_back());
+            while ready.len() > MAX_READY {
+                late.extend(ready.pop_back());
             }
-            while turn.ready.front().is_some_and(|(since, ..)| now.duration_since(*since) > MAX_WAIT) {
-                late.extend(turn.ready.pop_front());
+            while ready.front().is_some_and(|(since, _)| now.duration_since(*since) > MAX_WAIT) {
+                late.extend(ready.pop_front());
             }
         }
-        for (_, peer, request) in late {
+        for (_, (peer, request)) in late {
             self.send(Errand::Shed(peer, request));
         }
     }
@@ -245,10 +208,6 @@ impl Room {
         }
     }
 
-    fn keep(&self, peer: SocketAddr, rest: Rest) {
-        self.rests.lock().push((peer, Instant::now(), rest));
-    }
-
     pub(super) fn discard(&self, peer: SocketAddr, request: Request) {
         if let Some(rest) = answer::discard(request) {
             self.keep(peer, rest);
@@ -256,7 +215,7 @@ impl Room {
     }
 
     fn answer(self: &Arc<Self>, peer: SocketAddr, request: Request, slot: &Slot) {
-        if self.table.trust(peer) != Trust::Open {
+        if !self.table.answering(peer) {
             return self.discard(peer, request);
         }
         let framing = Framing::of(request.headers());
@@ -272,13 +231,13 @@ impl Room {
     }
 
     pub(super) fn write(self: &Arc<Self>, peer: SocketAddr, request: Request, answer: Answer, slot: &Slot) {
-        *slot.0.lock() = Some((peer, Instant::now()));
+        slot.begin(peer);
         if answer.last {
             self.write_last(peer, request, answer);
         } else {
             answer::write(request, answer);
         }
-        *slot.0.lock() = None;
+        slot.end();
     }
 
     fn write_last(self: &Arc<Self>, peer: SocketAddr, request: Request, answer: Answer) {
@@ -322,48 +281,5 @@ impl Room {
         drop(waits);
         self.wake();
         None
-    }
-
-    pub(super) fn wake(&self) {
-        // A full channel has a word for the watch already.
-        let _ = self.wake.0.try_send(());
-    }
-
-    pub(super) fn give_up(&self) {
-        // A full channel has said so already.
-        let _ = self.exhausted.0.try_send(());
-    }
-
-    pub(super) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Asks for an orderly end; the watch brings it about.
-    pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Ends the workers and the clerk. Requests that are still in the crate's queue are not answered.
-    pub(super) fn end(&self) {
-        self.stopped.store(true, Ordering::Release);
-        // One worker has the turn; the others see the flag when they get it.
-        self.http.lock().unblock();
-        let _ = self.errands.0.send(Errand::End);
-    }
-
-    pub(super) fn join_waits(&self) {
-        for wait in mem::take(&mut *self.waits.lock()) {
-            let _ = wait.join();
-        }
-    }
-
-    /// From now on another server of the crate accepts. Gives the old one, for its live connections.
-    pub(super) fn replace(&self, http: tiny_http::Server) -> Arc<tiny_http::Server> {
-        let old = mem::replace(&mut *self.http.lock(), Arc::new(http));
-        // The worker with the turn waits on the old one.
-        old.unblock();
-        self.deaf.store(false, Ordering::Release);
-        old
     }
 }

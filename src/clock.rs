@@ -123,7 +123,7 @@ impl Clock for ManualClock {
 
 /// Whole microseconds, cut, and to the end of time at most.
 pub(crate) fn micros(duration: Duration) -> u64 {
-    duration.as_secs().saturating_mul(1_000_000).saturating_add(duration.subsec_micros().into())
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A reading of the clocks that a decision needs. One that no policy counts by is left at its origin.

@@ -147,8 +147,9 @@ impl<N: Count> Algorithm for Counter<N> {
     #[inline(always)]
     fn decide_at(&self, state: &State<N>, now: Timestamp, cost: u64) -> Verdict {
         let view = self.view(state, now);
-        // Above the limit when the clock went back within a window, to where more of the previous one was in reach.
-        let taken = u128::from(view.count) + u128::from(self.weighted(view.previous, view.elapsed));
+        // None, not even for nothing, when the clock went back within a window, to where more of the previous one was in reach.
+        let taken = view.count.checked_add(self.weighted(view.previous, view.elapsed));
+        let room = taken.and_then(|taken| self.limit.checked_sub(taken));
         let verdict = |outcome, view: View, remaining: u64| {
             let to_next_window = self.window - view.elapsed + view.lag;
             Verdict {
@@ -163,10 +164,10 @@ impl<N: Count> Algorithm for Counter<N> {
                 },
             }
         };
-        let remaining = u64::try_from(u128::from(self.limit).saturating_sub(taken)).expect("at most the limit");
+        let remaining = room.unwrap_or(0);
         if cost > self.limit {
             verdict(Ruling::Never, view, remaining)
-        } else if taken + u128::from(cost) <= u128::from(self.limit) {
+        } else if room.is_some_and(|room| cost <= room) {
             verdict(Ruling::Allowed, View { count: view.count + cost, ..view }, remaining - cost)
         } else {
             verdict(Ruling::Refused { retry_after: self.wait(view, cost) }, view, remaining)

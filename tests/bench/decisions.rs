@@ -91,13 +91,15 @@ fn compare(contenders: &[Ask], clients: u32, threads: u32) -> Vec<f64> {
     times.into_iter().map(median).collect()
 }
 
-/// Each thread asks about clients of its own, in an order that no cache foresees.
+/// Each thread asks about clients of its own, in an order that no cache foresees, and stays on a processor of its own: left to
+/// the system, contenders that take turns may each have a processor, and one of those is always the slower.
 fn measure(ask: &Ask, clients: u32, threads: u32) -> f64 {
     let each = clients / threads;
     let begun = Instant::now();
     thread::scope(|scope| {
         for thread in 0..threads {
             scope.spawn(move || {
+                stay_on(thread);
                 for request in 0..DECISIONS {
                     let client = thread * each + request.wrapping_mul(2_654_435_761) % each;
                     black_box(ask(Ipv4Addr::from_bits(client)));
@@ -107,3 +109,20 @@ fn measure(ask: &Ask, clients: u32, threads: u32) -> f64 {
     });
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(DECISIONS)
 }
+
+/// Keeps this thread on the processor of this number.
+#[cfg(target_os = "linux")]
+fn stay_on(number: u32) {
+    use nix::sched::{CpuSet, sched_setaffinity};
+    use nix::unistd::Pid;
+
+    let mut processor = CpuSet::new();
+    let chosen = processor.set(number as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &processor));
+    if let Err(error) = chosen {
+        eprintln!("a thread cannot be kept on processor {number}: {error}");
+    }
+}
+
+/// The other systems place threads as they like.
+#[cfg(not(target_os = "linux"))]
+fn stay_on(_number: u32) {}

@@ -241,7 +241,7 @@ pub struct Clients {
     pub tracked: usize,
     /// Dropped since the start because their whole quota was back.
     pub reaped: usize,
-    /// Dropped since the start because the map was full: of a few sampled clients, the one whose whole quota is back first.
+    /// Dropped since the start because the map was full: of a few sampled clients, the one that had spent least.
     pub evicted: usize,
 }
 
@@ -265,8 +265,9 @@ impl Builder {
 
     /// Keeps the state of at most so many clients; 0 counts as 1.
     ///
-    /// When the map is full, a new client takes the place of the one whose whole quota is back first, of a few sampled ones.
-    /// That client starts afresh if it comes again.
+    /// When the map is full, a new client takes the place of the one that has spent least of its quota, of eight sampled ones;
+    /// of those that have spent as much, the one whose whole quota is back first. That client starts afresh if it comes again.
+    /// So a flood of clients that come once drives out its like, and nobody who has spent more.
     pub fn max_clients(mut self, max_clients: usize) -> Self {
         self.max_clients = max_clients;
         self

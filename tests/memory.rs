@@ -1,5 +1,5 @@
-//! What a million clients cost, and that they are gone when their quota is whole again; and what a logged request costs:
-//! measured as the resident memory of processes that do nothing else, one for each case.
+//! What a million clients cost, and that they are gone when their quota is whole again; what a logged request costs; and that
+//! ten million addresses that come once fill no more than the bound: measured as the resident memory of processes that do nothing else, one for each case.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, ExitCode};
@@ -28,15 +28,16 @@ fn main() -> ExitCode {
     if let Some(case) = env::args().nth(1).and_then(|argument| argument.strip_prefix("case=")?.parse::<usize>().ok()) {
         match cases().get(case) {
             Some((policy, bytes)) => measure_clients(policy, *bytes),
-            None => measure_requests(),
+            None if case == cases().len() => measure_requests(),
+            None => measure_flood(),
         }
         return ExitCode::SUCCESS;
     }
     let itself = env::current_exe().expect("the path of this program");
     let run =
         |case: usize| Command::new(&itself).arg(format!("case={case}")).status().expect("it runs again").success();
-    // The last one is the log of a single client.
-    let all = cases().len() + 1;
+    // The last two are the log of a single client, and a flood.
+    let all = cases().len() + 2;
     let failed = (0..all).filter(|&case| !run(case)).count();
     println!("{} passed, {failed} failed", all - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -85,6 +86,26 @@ fn measure_requests() {
     }
     let grown = resident().saturating_sub(before);
     assert!(grown < 8 << 20, "{grown} bytes for a request each of 10,000 clients");
+}
+
+/// Ten million addresses, a request each, where a hundred thousand are kept at most, and a client that was refused before.
+fn measure_flood() {
+    const MOST: u32 = 100_000;
+    let clock = ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000));
+    let policy = Policy::sliding_window_counter(10, Duration::from_secs(3_600)).expect("a valid policy");
+    let before = resident();
+    let limiter = RateLimiter::builder(policy).clock(clock.clone()).max_clients(MOST as usize).build();
+    while limiter.check("refused").is_allowed() {}
+    for client in 0..10 * MILLION {
+        clock.advance(Duration::from_micros(1));
+        assert!(limiter.check(Ipv4Addr::from_bits(client.wrapping_mul(2_654_435_761))).is_allowed());
+    }
+    let bytes = resident() - before;
+    println!("ten million addresses: {} kB for the {MOST} that are kept", bytes / 1024);
+    assert_eq!(limiter.clients().tracked, MOST as usize);
+    // Twice what a client costs: the places of those that were driven out wear a table, and it doubles once.
+    assert!(bytes <= u64::from(MOST) * 96, "{bytes} bytes for {MOST} clients");
+    assert!(!limiter.check("refused").is_allowed(), "the flood has freed a client");
 }
 
 /// Bytes of this process in memory.

@@ -80,8 +80,19 @@ pub(crate) trait Limit: Send + Sync + 'static {
     /// Microseconds until the state decides exactly like none. At 0 it may be dropped, and at no other time.
     fn reset_after(&self, state: &Self::State, now: Now) -> u64;
 
+    /// What it would give away to forget the state now: how much of the quota is spent, and for how long.
+    fn loss(&self, state: &Self::State, now: Now) -> Loss;
+
     /// Takes note of a refusal, whose wait must come true. One algorithm has nothing to note.
     fn refuse(&self, _state: &mut Self::State, _now: Now) {}
+}
+
+/// What it would give away to forget a client before its time. One is compared with another under the same limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Loss {
+    spent: u64,
+    /// Breaks ties: most clients of a flood have spent one request each.
+    reset_after: u64,
 }
 
 impl<A: Algorithm<State: Send> + Send + Sync + 'static> Limit for A {
@@ -103,6 +114,11 @@ impl<A: Algorithm<State: Send> + Send + Sync + 'static> Limit for A {
 
     fn reset_after(&self, state: &A::State, now: Now) -> u64 {
         self.decide_at(state, A::CLOCK.of(now), 0).reset_after
+    }
+
+    fn loss(&self, state: &A::State, now: Now) -> Loss {
+        let look = self.decide_at(state, A::CLOCK.of(now), 0);
+        Loss { spent: look.limit - look.remaining, reset_after: look.reset_after }
     }
 }
 

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::sliding_window_counter::Counter;
-use super::{Algorithm, Limit, fixed_window, sliding_window_counter, sliding_window_log, token_bucket};
+use super::{Algorithm, Limit, Loss, fixed_window, sliding_window_counter, sliding_window_log, token_bucket};
 use crate::clock::Now;
 use crate::decision::{Decision, Ruling, Verdict};
 use crate::policy::{FixedWindow, Policy, Rule, SlidingWindowLog, TokenBucket};
@@ -73,6 +73,17 @@ impl Limit for Several {
 
     fn reset_after(&self, states: &Self::State, now: Now) -> u64 {
         self.ask(states, now, 0).iter().map(|look| look.reset_after).max().unwrap_or(0)
+    }
+
+    /// That of the part of which the largest share is spent, in millionths.
+    fn loss(&self, states: &Self::State, now: Now) -> Loss {
+        let share = |look: &Verdict| u128::from(look.limit - look.remaining) * 1_000_000 / u128::from(look.limit);
+        let loss = |look: &Verdict| Loss {
+            spent: u64::try_from(share(look)).expect("at most a million"),
+            reset_after: look.reset_after,
+        };
+        let looks = self.ask(states, now, 0);
+        looks.iter().map(loss).max().unwrap_or(Loss { spent: 0, reset_after: 0 })
     }
 
     /// Drops the parts that are ahead of the clock by a whole span. They let the request in as if they were new; kept, they

@@ -5,7 +5,7 @@
 //!
 //! *Bytes are a feature.* IPv4 addresses have a table of their own, four bytes a key instead of twenty. With a state of two
 //! numbers an entry is 20 bytes and one of control; the tables double and are between 7/16 and 7/8 full, so a client costs
-//! 24 to 48 bytes all in.
+//! 24 to 48 bytes all in. In a map that stays full, the marks of those that made room for others may double a table once more.
 //!
 //! *Stripes are small*, some thousand clients when the map is full, because a table that doubles moves all its entries
 //! under the lock.
@@ -19,7 +19,7 @@ use foldhash::quality::SeedableRandomState;
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::algorithm::Limit;
+use crate::algorithm::{Limit, Loss};
 use crate::client::{ClientKey, Kind};
 use crate::clock::Now;
 use crate::decision::Decision;
@@ -31,7 +31,7 @@ const CLIENTS_PER_STRIPE: usize = 16_384;
 /// Fewer stripes than this would make threads wait for each other; more than the upper bound only cost memory.
 const STRIPES: std::ops::RangeInclusive<usize> = 64..=4_096;
 
-/// Of so many clients, the one nearest to being forgettable makes room for a new one when the map is full.
+/// Of so many clients, the one that has spent least makes room for a new one when the map is full.
 const EVICTION_SAMPLE: usize = 8;
 
 /// So many slots of a table are looked at in one hold of a stripe's lock: some hundred nanoseconds.
@@ -134,12 +134,12 @@ impl<L: Limit> MemoryStore<L> {
         counted.is_ok() || self.evict(stripe, seed, now)
     }
 
-    /// Gives up the client that is nearest to being forgettable, of a few in this stripe.
+    /// Gives up the client whose quota it gives away least to forget, of a few in this stripe.
     fn evict(&self, stripe: &mut Tables<L::State>, seed: u64, now: Now) -> bool {
-        let v4 = nearest(&stripe.v4, seed, |state| self.limit.reset_after(state, now));
-        let other = nearest(&stripe.others, seed, |state| self.limit.reset_after(state, now));
+        let v4 = cheapest(&stripe.v4, seed, |state| self.limit.loss(state, now));
+        let other = cheapest(&stripe.others, seed, |state| self.limit.loss(state, now));
         let gone = match (v4, other) {
-            (Some((v4_wait, slot)), other) if other.is_none_or(|(wait, _)| v4_wait <= wait) => {
+            (Some((v4_loss, slot)), other) if other.is_none_or(|(loss, _)| v4_loss <= loss) => {
                 remove(&mut stripe.v4, slot);
                 true
             }
@@ -242,13 +242,13 @@ impl<L: Limit> MemoryStore<L> {
     }
 }
 
-/// The slot of the client with the shortest wait, among the first few from a place that the seed chooses.
+/// The slot of the client that is the least loss, among the first few from a place that the seed chooses.
 #[expect(clippy::cast_possible_truncation, reason = "any bits of the seed will do")]
-fn nearest<K, S>(table: &HashTable<(K, S)>, seed: u64, wait: impl Fn(&S) -> u64) -> Option<(u64, usize)> {
+fn cheapest<K, S>(table: &HashTable<(K, S)>, seed: u64, loss: impl Fn(&S) -> Loss) -> Option<(Loss, usize)> {
     let slots = table.num_buckets();
     (0..slots)
         .map(|step| (seed as usize).wrapping_add(step) & (slots - 1))
-        .filter_map(|slot| table.get_bucket(slot).map(|(_, state)| (wait(state), slot)))
+        .filter_map(|slot| table.get_bucket(slot).map(|(_, state)| (loss(state), slot)))
         .take(EVICTION_SAMPLE)
         .min()
 }
@@ -309,6 +309,10 @@ mod tests {
 
         fn reset_after(&self, count: &u64, _now: Now) -> u64 {
             u64::from(*count < 10)
+        }
+
+        fn loss(&self, _count: &u64, _now: Now) -> Loss {
+            unreachable!("the map is not full")
         }
     }
 

@@ -1,5 +1,5 @@
-//! What a client costs: memory of a million, cost of a decision as they grow from a thousand to ten million, and what a
-//! sweep does to those who ask meanwhile. Memory is the resident memory of processes that do nothing else, one for each case.
+//! What a client costs: memory of a million, cost of a decision as they grow from a thousand to ten million, that of strangers
+//! who meet a full map, and what a sweep does to those who ask meanwhile. Memory is the resident memory of processes that do nothing else, one for each case.
 
 mod report;
 
@@ -33,6 +33,7 @@ fn main() {
     if !arguments.iter().any(|argument| argument == "sweeps") {
         memory();
         growth();
+        strangers();
     }
     sweeps();
 }
@@ -119,6 +120,28 @@ fn growth() {
             format!("{:.1}", bytes * f64::from(clients) / 1e6),
         ]);
         report.bar(format!("token bucket, {clients} clients"), ratio);
+    }
+    report.end();
+}
+
+/// What a request of somebody new costs while the map grows, and when it is full and each drives another out.
+fn strangers() {
+    const MOST: u32 = MILLION;
+    let columns = ["new clients", "nanoseconds a decision", "ratio"];
+    let caption = format!("clients that come once, of whom {MOST} are kept, one thread");
+    let mut report = Report::begin("strangers", &caption, &columns);
+    let limiter = RateLimiter::builder(policy("token bucket")).max_clients(MOST as usize).build();
+    let mut first = None;
+    for million in 0..10 {
+        let begun = Instant::now();
+        for client in million * MILLION..(million + 1) * MILLION {
+            black_box(limiter.check(Ipv4Addr::from_bits(client.wrapping_mul(2_654_435_761))));
+        }
+        let nanos = begun.elapsed().as_secs_f64() * 1e9 / f64::from(MILLION);
+        let ratio = nanos / *first.get_or_insert(nanos);
+        let ordinal = if million == 0 { "the first million".to_owned() } else { format!("million {}", million + 1) };
+        report.row(&[ordinal.clone(), format!("{nanos:.0}"), format!("{ratio:.2}")]);
+        report.bar(ordinal, ratio);
     }
     report.end();
 }

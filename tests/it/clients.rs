@@ -161,22 +161,34 @@ fn the_bound_holds_while_threads_race_for_the_last_place() {
 }
 
 #[test]
-fn a_flood_of_strangers_does_not_free_a_client_that_was_refused() {
-    for policy in [
-        Policy::token_bucket(10, 1, SECOND * 60).expect("a valid policy"),
-        Policy::sliding_window_log(10, SECOND * 600).expect("a valid policy"),
-    ] {
-        let (limiter, clock) = with_clock(policy, 10_000);
-        // The flood comes later than the last spend of the log, so its entries live longer: half of the map is older.
-        for client in 0..5_000 {
-            limiter.check(address(1_000_000 + client));
+fn a_flood_of_strangers_frees_nobody_who_has_spent_more_than_they() {
+    let long = SECOND * 600;
+    let named = |policy: Result<Policy, _>, name| policy.and_then(|policy: Policy| policy.named(name)).expect("valid");
+    let both =
+        vec![named(Policy::fixed_window(3, long), "burst"), named(Policy::token_bucket(1_000, 1, SECOND), "daily")];
+    let mut limits: Vec<Policies> = [
+        Policy::token_bucket(3, 1, SECOND * 60),
+        Policy::fixed_window(3, long),
+        Policy::sliding_window_log(3, long),
+        Policy::sliding_window_counter(3, long),
+    ]
+    .map(|policy| policy.expect("a valid policy").into())
+    .into();
+    limits.push(Policies::new(both).expect("two policies"));
+    for policies in limits {
+        let (limiter, clock) = with_clock(policies.clone(), 1_000);
+        while limiter.check("refused").is_allowed() {}
+        limiter.check("steady");
+        limiter.check("steady");
+        let told = limiter.check("refused").retry_after().expect("a wait");
+        for stranger in 0..50_000 {
+            clock.advance(Duration::from_micros(10));
+            assert!(limiter.check(address(stranger)).is_allowed(), "{policies:?}");
         }
-        clock.advance(SECOND);
-        while limiter.check("c").is_allowed() {}
-        for client in 0..9_000 {
-            limiter.check(address(client));
-        }
-        assert!(!limiter.check("c").is_allowed());
+        assert_eq!(limiter.clients().evicted, 49_002, "{policies:?}");
+        assert!(limiter.check("steady").is_allowed() && !limiter.check("steady").is_allowed(), "{policies:?}");
+        let wait = limiter.check("refused").retry_after().expect("it is still refused");
+        assert_eq!(wait, told - Duration::from_micros(500_000), "{policies:?}");
     }
 }
 

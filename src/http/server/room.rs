@@ -49,7 +49,7 @@ pub(super) struct Slots {
 pub(super) type Due = (SocketAddr, Request);
 
 /// Those that found no worker, with the time since when.
-type Ready = VecDeque<(Instant, Due)>;
+pub(super) type Ready = VecDeque<(Instant, Due)>;
 
 /// What the threads of a server share.
 pub(super) struct Room {

@@ -148,6 +148,12 @@ impl Table {
         next.map(|request| Next { request, ahead })
     }
 
+    /// How many requests of this connection wait for the held one's answer.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, peer: SocketAddr) -> usize {
+        self.0.lock().get(&peer).map_or(0, |connection| connection.waiting.len())
+    }
+
     pub(super) fn trust(&self, peer: SocketAddr) -> Trust {
         self.0.lock().get(&peer).map_or(Trust::Open, |connection| connection.trust)
     }

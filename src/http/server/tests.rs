@@ -119,6 +119,41 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn a_client_that_asks_at_once_again_does_not_keep_its_worker_from_one_that_waits() {
+    let (enter, entered) = crossbeam_channel::unbounded::<String>();
+    let (release, released) = crossbeam_channel::bounded::<()>(0);
+    let handler = move |request: &Request<'_>| {
+        enter.send(request.target.to_owned()).expect("the test looks");
+        // It ends when the other end is dropped.
+        let _ = released.recv();
+        echo(request)
+    };
+    let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
+    let server = Server::serve(one, Arc::new(handler), Arc::default()).expect("a free port");
+    let until = |there: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !there() {
+            assert!(begun.elapsed() < PATIENCE, "it does not come");
+            thread::yield_now();
+        }
+    };
+    let mut quick = connect(server.address());
+    let mut patient = connect(server.address());
+    write!(quick, "GET /first HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    assert_eq!(entered.recv().as_deref(), Ok("/first"));
+    write!(patient, "GET /patient HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    until(&|| server.room.turn.try_lock().is_ok_and(|ready| ready.len() == 1));
+    write!(quick, "GET /again HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
+    until(&|| server.room.table.waiting(quick.local_addr().expect("an address")) == 1);
+    release.send(()).expect("the worker waits");
+    assert_eq!(entered.recv().as_deref(), Ok("/patient"));
+    drop(release);
+    read_until(&mut patient, "\r\n\r\n/patient");
+    read_until(&mut quick, "\r\n\r\n/again");
+    server.stop();
+}
+
+#[test]
 fn a_silent_connection_is_closed_after_the_idle_timeout() {
     let counters = Arc::new(Counters::default());
     let patient = Listen { idle_timeout: Duration::from_millis(300), ..listen((Ipv4Addr::LOCALHOST, 0)) };

@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use tiny_http::Request;
 use super::answer::{self, Answer};
 use super::clerk::Errand;
 use super::framing::Framing;
-use super::room::{Due, Room, Slot};
+use super::room::{Due, Ready, Room, Slot};
 use super::sockets::peer;
 use super::table::{Admission, Next};
 
@@ -44,7 +44,7 @@ impl Room {
         let mut at_hand = None;
         while let Some((peer, request)) = at_hand.take().or_else(|| self.next()) {
             at_hand = match self.answer_guarded(peer, request, &self.slots.workers[number]) {
-                Some(Next { request, ahead: false }) => Some((peer, request)),
+                Some(Next { request, ahead: false }) => self.put_back((peer, request)),
                 Some(Next { request, ahead: true }) => {
                     self.send_ahead(Some((peer, request)));
                     None
@@ -52,6 +52,14 @@ impl Room {
                 None => None,
             };
         }
+    }
+
+    /// Lets those go first who have waited longer. Gives the request back while another worker is free to serve them.
+    fn put_back(&self, due: Due) -> Option<Due> {
+        let Some(mut ready) = self.free_turn() else { return Some(due) };
+        self.take_in(&mut ready);
+        ready.push_back((Instant::now(), due));
+        None
     }
 
     /// The life of the thread for requests that were sent ahead.
@@ -165,24 +173,9 @@ impl Room {
     pub(super) fn drain(&self) {
         let mut late = Vec::new();
         {
-            let mut ready = match self.turn.try_lock() {
-                Ok(ready) => ready,
-                Err(TryLockError::Poisoned(ready)) => ready.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            let http = Arc::clone(&self.http.lock());
+            let Some(mut ready) = self.free_turn() else { return };
+            self.take_in(&mut ready);
             let now = Instant::now();
-            loop {
-                match http.try_recv() {
-                    Ok(Some(request)) => {
-                        if let Some(due) = self.admit(request) {
-                            ready.push_back((now, due));
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(error) => self.recv_failed(&http, &error),
-                }
-            }
             while ready.len() > MAX_READY {
                 late.extend(ready.pop_back());
             }
@@ -192,6 +185,28 @@ impl Room {
         }
         for (_, (peer, request)) in late {
             self.send(Errand::Shed(peer, request));
+        }
+    }
+
+    /// The turn, if nobody has it.
+    fn free_turn(&self) -> Option<MutexGuard<'_, Ready>> {
+        match self.turn.try_lock() {
+            Ok(ready) => Some(ready),
+            Err(TryLockError::Poisoned(ready)) => Some(ready.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Takes in all that is in the crate's queue.
+    fn take_in(&self, ready: &mut Ready) {
+        let http = Arc::clone(&self.http.lock());
+        let now = Instant::now();
+        loop {
+            match http.try_recv() {
+                Ok(Some(request)) => ready.extend(self.admit(request).map(|due| (now, due))),
+                Ok(None) => return,
+                Err(error) => self.recv_failed(&http, &error),
+            }
         }
     }
 

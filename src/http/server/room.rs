@@ -18,6 +18,9 @@ use super::clerk::{Errand, MAX_ERRANDS};
 use super::table::Table;
 use crate::http::metrics::Counters;
 
+/// Connections that are left to their clients after their last answer, at a time; each has a thread of the crate.
+pub(super) const MAX_LINGERING: usize = 256;
+
 /// What a thread that answers is at, for the watch.
 #[derive(Default)]
 pub(super) struct Slot(Mutex<Option<(SocketAddr, Instant)>>);
@@ -102,7 +105,11 @@ impl Room {
     }
 
     pub(super) fn keep(&self, peer: SocketAddr, rest: Rest) {
-        self.rests.lock().push((peer, Instant::now(), rest));
+        let mut rests = self.rests.lock();
+        // Past the bound the crate may read on, and ends as soon as the client closes. Requests that it finds are dropped.
+        if rests.len() < MAX_LINGERING || !matches!(rest, Rest::Writer(_)) {
+            rests.push((peer, Instant::now(), rest));
+        }
     }
 
     pub(super) fn send_ahead(&self, word: Option<Due>) {

@@ -21,7 +21,7 @@ use std::{io, mem};
 
 use super::Listen;
 use super::acceptor::{Acceptor, Signs};
-use super::room::{Room, Slot, Slots};
+use super::room::{MAX_LINGERING, Room, Slot, Slots};
 use super::sockets::{Descriptor, Descriptors, raise_limit};
 use super::table::{Look, Trust};
 
@@ -39,9 +39,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// After its last answer a client has so long to take it and to close. Then its socket is shut: bytes of it that nobody
 /// read would otherwise make the system discard the answer on its way.
 const LINGER: Duration = Duration::from_millis(300);
-
-/// Connections that are left to their clients like this at a time; each has a thread of the crate.
-const MAX_LINGERING: usize = 256;
 
 /// Bytes that wait for longer than this on a connection have no thread that reads them.
 const STARVED_AFTER: Duration = Duration::from_millis(20);

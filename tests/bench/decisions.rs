@@ -3,6 +3,7 @@
 //! All contenders take turns in one run, several rounds each, and the median counts: absolute times belong to the machine,
 //! ratios hold.
 
+mod processor;
 mod report;
 
 use std::hint::black_box;
@@ -15,6 +16,7 @@ use governor::clock::MonotonicClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DefaultKeyedStateStore;
 use governor::{Quota, RateLimiter as Governor};
+use processor::stay_on;
 use report::{Report, median};
 use tollgate::{Policy, RateLimiter};
 
@@ -109,20 +111,3 @@ fn measure(ask: &Ask, clients: u32, threads: u32) -> f64 {
     });
     begun.elapsed().as_secs_f64() * 1e9 / f64::from(DECISIONS)
 }
-
-/// Keeps this thread on the processor of this number.
-#[cfg(target_os = "linux")]
-fn stay_on(number: u32) {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    use nix::unistd::Pid;
-
-    let mut processor = CpuSet::new();
-    let chosen = processor.set(number as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &processor));
-    if let Err(error) = chosen {
-        eprintln!("a thread cannot be kept on processor {number}: {error}");
-    }
-}
-
-/// The other systems place threads as they like.
-#[cfg(not(target_os = "linux"))]
-fn stay_on(_number: u32) {}

@@ -215,6 +215,26 @@ fn a_burst_of_connections_that_stay_open_is_answered() {
 }
 
 #[test]
+fn a_burst_of_silent_connections_closes_nobody_who_asks_meanwhile() {
+    let service = Service::start(&[]);
+    for _ in 0..3 {
+        let silent = thread::scope(|scope| {
+            let silent = scope.spawn(|| (0..500).map(|_| service.connect()).collect::<Vec<Connection>>());
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..16 {
+                        // Each meets another part of the burst.
+                        assert_eq!(service.connect().get("/unlimited").status, 200);
+                    }
+                });
+            }
+            silent.join().expect("all of them connect")
+        });
+        drop(silent);
+    }
+}
+
+#[test]
 fn a_shortage_of_descriptors_is_survived() {
     let mut limited = Command::new("sh");
     let plain = service::command(&[]);

@@ -49,8 +49,8 @@ struct Connection {
     active: Instant,
     /// When it was first heard of.
     begun: Instant,
-    /// Since when bytes have been waiting that nobody reads.
-    unread: Option<Instant>,
+    /// Since when bytes have been waiting that nobody reads, and how many threads had been freed by then.
+    unread: Option<(Instant, u64)>,
     answered: bool,
 }
 
@@ -205,15 +205,23 @@ impl Table {
         looks
     }
 
-    /// Notes whether bytes wait on an open connection. Tells for how long they have, with no request answered since.
-    pub(super) fn note_unread(&self, peer: SocketAddr, unread: bool, now: Instant) -> Option<Duration> {
+    /// Notes whether bytes wait on an open connection, with how many threads were freed until now. Tells for how long they have,
+    /// with no request answered since, and how many threads were freed meanwhile.
+    pub(super) fn note_unread(
+        &self,
+        peer: SocketAddr,
+        unread: bool,
+        now: Instant,
+        freed: u64,
+    ) -> Option<(Duration, u64)> {
         let mut table = self.0.lock();
         let connection = table.get_mut(&peer)?;
         if !unread || connection.held {
             connection.unread = None;
             return None;
         }
-        Some(now.saturating_duration_since(*connection.unread.get_or_insert(now)))
+        let (since, freed_then) = *connection.unread.get_or_insert((now, freed));
+        Some((now.saturating_duration_since(since), freed - freed_then))
     }
 
     /// When the oldest of these connections was first heard of.
@@ -226,6 +234,22 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_wait_from_the_first_look_on_and_with_them_the_threads_that_are_freed() {
+        let table = Table::default();
+        let peer = SocketAddr::from(([203, 0, 113, 7], 50_000));
+        let begun = Instant::now();
+        let look = |unread, after, freed| table.note_unread(peer, unread, begun + Duration::from_secs(after), freed);
+        assert_eq!(look(true, 0, 5), None, "nobody knows it");
+        table.look(&[peer], begun);
+        assert_eq!(look(true, 1, 10), Some((Duration::ZERO, 0)));
+        assert_eq!(look(true, 4, 522), Some((Duration::from_secs(3), 512)));
+        assert_eq!(look(false, 5, 522), None);
+        assert_eq!(look(true, 6, 600), Some((Duration::ZERO, 0)));
+        assert!(matches!(table.admit(peer, tiny_http::TestRequest::new().into()), Admission::Answer(_)));
+        assert_eq!(look(true, 7, 600), None, "a request of it is held");
+    }
 
     #[test]
     fn a_request_that_comes_after_its_predecessors_answer_was_begun_was_not_sent_ahead() {

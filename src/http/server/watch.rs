@@ -5,8 +5,9 @@
 //!   on which the crate hangs.
 //! - flooding: bytes come faster than they are read, and no request comes of them.
 //! - starved: bytes wait and nobody reads them. The crate hands several connections that come at once to one idle thread,
-//!   where all but one wait until it closes. A connection that finds no idle thread gets a new one, which then serves a
-//!   starved one: so for each starved connection the watch opens one to itself, and closes it.
+//!   where all but one wait until it closes. A connection that finds no idle thread gets a new one, which then serves the one
+//!   that has waited longest: so the watch opens connections to itself, and closes them. Silent ones may wait before those whose
+//!   bytes are seen to wait, so that it opens more each time, but no more than there are connections.
 //! - surplus: more connections than there are descriptors for.
 //! - a worker stuck in writing to a client that does not read.
 //! - nobody accepts, because the crate's acceptor ended: a new one is started.
@@ -43,8 +44,8 @@ const LINGER: Duration = Duration::from_millis(300);
 /// Bytes that wait for longer than this on a connection have no thread that reads them.
 const STARVED_AFTER: Duration = Duration::from_millis(20);
 
-/// What waits for longer than this, threads having been freed meanwhile, will not become a request: the crate's thread
-/// hangs, or takes longer over a head than any honest one needs.
+/// What waits for longer than this, a thread having been freed for every connection meanwhile, will not become a request: the
+/// crate's thread hangs, or takes longer over a head than any honest one needs.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
 
 /// So many unread bytes in the midst of something, at two looks, are a flood: heads have a few hundred bytes and are read
@@ -57,7 +58,7 @@ const FLOOD_ROUND: Duration = Duration::from_millis(10);
 const RESET_LOOKS: u32 = 40;
 
 /// Connections to ourselves in one round.
-const MAX_FREED: usize = 64;
+const MAX_FREED: usize = 256;
 
 /// When all workers have been writing for so long, their clients lose their connections before the write timeout. So does
 /// one that holds up a thread of which there is no other.
@@ -101,6 +102,9 @@ pub(super) struct Watch {
     reset: usize,
     lost: usize,
     reset_looks: u32,
+    /// Connections to ourselves, in all and at the last look.
+    freed: u64,
+    last_freed: usize,
     /// Since when too many have been lost.
     crippled: Option<Instant>,
     /// When the youngest connection was first seen.
@@ -135,6 +139,8 @@ impl Watch {
             reset: 0,
             lost: 0,
             reset_looks: 0,
+            freed: 0,
+            last_freed: 0,
             crippled: None,
             newest: now,
             stop_begun: None,
@@ -259,17 +265,19 @@ impl Watch {
                     let unread = sockets[0].unread(&mut bytes);
                     let flood = unread == Some(FLOOD) && !begins_request(&bytes);
                     suspect |= flood;
-                    match room.table.note_unread(peer, unread.is_some(), now) {
-                        Some(since) if since > DEAD_AFTER || (flood && !since.is_zero()) => {
-                            room.counters.flood_closed.add(1);
-                            gone.insert(peer);
-                        }
-                        Some(since) => {
-                            urgent = true;
-                            starved += usize::from(since > STARVED_AFTER);
-                            open.push((peer, look));
-                        }
-                        None => open.push((peer, look)),
+                    let waited = room.table.note_unread(peer, unread.is_some(), now, self.freed);
+                    let Some((since, freed)) = waited else {
+                        open.push((peer, look));
+                        continue;
+                    };
+                    let had_a_thread = freed >= peers.len() as u64;
+                    if (had_a_thread && since > DEAD_AFTER) || (flood && !since.is_zero()) {
+                        room.counters.flood_closed.add(1);
+                        gone.insert(peer);
+                    } else {
+                        urgent = true;
+                        starved += usize::from(since > STARVED_AFTER && !had_a_thread);
+                        open.push((peer, look));
                     }
                 }
             }
@@ -317,10 +325,13 @@ impl Watch {
         }
     }
 
-    /// Opens a connection to ourselves for each starved one.
-    fn free(&self, starved: usize) {
+    /// Opens a connection to ourselves for each starved one, and twice as many as at the last look while there are any.
+    fn free(&mut self, starved: usize) {
         self.room.counters.starved.add(starved as u64);
-        for _ in 0..starved.min(MAX_FREED) {
+        let wanted = if starved == 0 { 0 } else { starved.max(2 * self.last_freed) };
+        self.last_freed = wanted.min(MAX_FREED);
+        for _ in 0..self.last_freed {
+            self.freed += 1;
             if let Err(error) = TcpStream::connect_timeout(&self.own, ROUND) {
                 log::debug!("cannot connect to {}: {error}", self.own);
                 return;

@@ -102,9 +102,9 @@ pub(super) struct Watch {
     reset: usize,
     lost: usize,
     reset_looks: u32,
-    /// Connections to ourselves, in all and at the last look.
+    /// Connections to ourselves, in all, and at the last look for the sake of bytes that wait.
     freed: u64,
-    last_freed: usize,
+    pushed: usize,
     /// Since when too many have been lost.
     crippled: Option<Instant>,
     /// When the youngest connection was first seen.
@@ -140,7 +140,7 @@ impl Watch {
             lost: 0,
             reset_looks: 0,
             freed: 0,
-            last_freed: 0,
+            pushed: 0,
             crippled: None,
             newest: now,
             stop_begun: None,
@@ -293,8 +293,11 @@ impl Watch {
             connections[peer].iter().for_each(|socket| socket.shut(Shutdown::Both));
         }
         self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
+        // Twice as many each time, for silent ones that wait before them; no more than there can be.
+        self.pushed = if starved == 0 { 0 } else { starved.max(2 * self.pushed).min(peers.len()) };
         let starved = starved + self.reset_and_starved(reset / PER_CONNECTION);
-        self.free(starved);
+        self.room.counters.starved.add(starved as u64);
+        self.free(starved.max(self.pushed));
         self.mind_losses(now);
         self.acceptor.forget_old(|| self.room.table.oldest(connections.keys()));
         let cost = now.elapsed();
@@ -325,17 +328,14 @@ impl Watch {
         }
     }
 
-    /// Opens a connection to ourselves for each starved one, and twice as many as at the last look while there are any.
-    fn free(&mut self, starved: usize) {
-        self.room.counters.starved.add(starved as u64);
-        let wanted = if starved == 0 { 0 } else { starved.max(2 * self.last_freed) };
-        self.last_freed = wanted.min(MAX_FREED);
-        for _ in 0..self.last_freed {
-            self.freed += 1;
+    /// Opens so many connections to ourselves.
+    fn free(&mut self, threads: usize) {
+        for _ in 0..threads.min(MAX_FREED) {
             if let Err(error) = TcpStream::connect_timeout(&self.own, ROUND) {
                 log::debug!("cannot connect to {}: {error}", self.own);
                 return;
             }
+            self.freed += 1;
         }
     }
 

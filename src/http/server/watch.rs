@@ -57,8 +57,10 @@ const FLOOD_ROUND: Duration = Duration::from_millis(10);
 /// Looks at which the number of reset connections does not fall before they are taken for lost.
 const RESET_LOOKS: u32 = 40;
 
-/// Connections to ourselves in one round.
-const MAX_FREED: usize = 256;
+/// Connections to ourselves in one round, for the sake of bytes that wait.
+const MAX_PUSHED: usize = 256;
+/// The same for connections that were reset, of which none is in a hurry.
+const MAX_FREED: usize = 64;
 
 /// When all workers have been writing for so long, their clients lose their connections before the write timeout. So does
 /// one that holds up a thread of which there is no other.
@@ -294,10 +296,11 @@ impl Watch {
         }
         self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
         // Twice as many each time, for silent ones that wait before them; no more than there can be.
-        self.pushed = if starved == 0 { 0 } else { starved.max(2 * self.pushed).min(peers.len()) };
-        let starved = starved + self.reset_and_starved(reset / PER_CONNECTION);
+        self.pushed = if starved == 0 { 0 } else { starved.max(2 * self.pushed).min(peers.len()).min(MAX_PUSHED) };
+        let reset = self.reset_and_starved(reset / PER_CONNECTION);
+        let starved = starved + reset;
         self.room.counters.starved.add(starved as u64);
-        self.free(starved.max(self.pushed));
+        self.free(self.pushed.max(reset.min(MAX_FREED)));
         self.mind_losses(now);
         self.acceptor.forget_old(|| self.room.table.oldest(connections.keys()));
         let cost = now.elapsed();
@@ -330,7 +333,7 @@ impl Watch {
 
     /// Opens so many connections to ourselves.
     fn free(&mut self, threads: usize) {
-        for _ in 0..threads.min(MAX_FREED) {
+        for _ in 0..threads {
             if let Err(error) = TcpStream::connect_timeout(&self.own, ROUND) {
                 log::debug!("cannot connect to {}: {error}", self.own);
                 return;

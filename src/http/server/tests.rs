@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender};
+
 use super::{Counters, Handler, Listen, Request, Response, Server};
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,6 +32,20 @@ fn start(handler: impl Fn(&Request<'_>) -> Response + Send + Sync + 'static) -> 
 
 fn echo(request: &Request<'_>) -> Response {
     Response { status: 200, headers: vec![], body: Cow::Owned(request.target.to_owned()) }
+}
+
+/// A handler that is held up at `/slow`: it says so on the first channel, and goes on when the other end of the second is dropped.
+fn held_up() -> (Handler, Receiver<()>, Sender<()>) {
+    let (enter, entered) = crossbeam_channel::bounded(1);
+    let (release, released) = crossbeam_channel::bounded(0);
+    let handler = move |request: &Request<'_>| {
+        if request.target == "/slow" {
+            enter.send(()).expect("the test waits for it");
+            let _ = released.recv();
+        }
+        echo(request)
+    };
+    (Arc::new(handler), entered, release)
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -209,17 +225,8 @@ fn a_connection_that_does_not_take_its_answer_is_cut_after_the_write_timeout_and
 fn requests_that_find_no_worker_for_a_second_are_turned_away_and_questions_about_the_service_are_answered() {
     let counters = Arc::new(Counters::default());
     let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
-    let (enter, entered) = crossbeam_channel::bounded::<()>(1);
-    let (release, released) = crossbeam_channel::bounded::<()>(0);
-    let handler = move |request: &Request<'_>| {
-        if request.target == "/slow" {
-            enter.send(()).expect("the test waits for it");
-            // It ends when the other end is dropped.
-            let _ = released.recv();
-        }
-        echo(request)
-    };
-    let server = Server::serve(one, Arc::new(handler), Arc::clone(&counters)).expect("a free port");
+    let (handler, entered, release) = held_up();
+    let server = Server::serve(one, handler, Arc::clone(&counters)).expect("a free port");
     let ask = |target: &str| {
         let mut stream = connect(server.address());
         write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
@@ -310,18 +317,9 @@ fn a_stop_waits_for_the_answers_that_were_begun() {
 
 #[test]
 fn a_stop_lets_go_of_a_body_that_no_memory_holds_after_its_threads_have_ended() {
-    let (enter, entered) = crossbeam_channel::bounded::<()>(1);
-    let (release, released) = crossbeam_channel::bounded::<()>(0);
-    let handler = move |request: &Request<'_>| {
-        if request.target == "/slow" {
-            enter.send(()).expect("the test waits for it");
-            // It ends when the other end is dropped.
-            let _ = released.recv();
-        }
-        echo(request)
-    };
+    let (handler, entered, release) = held_up();
     let one = Listen { workers: 1, ..listen((Ipv4Addr::LOCALHOST, 0)) };
-    let server = Server::serve(one, Arc::new(handler), Arc::default()).expect("a free port");
+    let server = Server::serve(one, handler, Arc::default()).expect("a free port");
     let huge = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\nabc";
     let mut slow = connect(server.address());
     write!(slow, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\nGET /ahead HTTP/1.1\r\nHost: a\r\n\r\n{huge}")

@@ -31,6 +31,9 @@ const CLIENTS_PER_STRIPE: usize = 16_384;
 /// Fewer stripes than this would make threads wait for each other; more than the upper bound only cost memory.
 const STRIPES: std::ops::RangeInclusive<usize> = 64..=4_096;
 
+/// A full map has at least about so many clients in a stripe, or one stripe: enough to choose from when one must go.
+const MIN_CLIENTS_PER_STRIPE: usize = 64;
+
 /// Of so many clients, the one that has spent least makes room for a new one when the map is full.
 const EVICTION_SAMPLE: usize = 8;
 
@@ -63,7 +66,9 @@ struct Tables<S> {
 
 impl<L: Limit> MemoryStore<L> {
     pub(crate) fn new(limit: L, max_clients: usize) -> Self {
-        let stripes = (max_clients / CLIENTS_PER_STRIPE).next_power_of_two().clamp(*STRIPES.start(), *STRIPES.end());
+        let wanted = (max_clients / CLIENTS_PER_STRIPE).next_power_of_two().clamp(*STRIPES.start(), *STRIPES.end());
+        let most = (max_clients / MIN_CLIENTS_PER_STRIPE).max(1);
+        let stripes = if wanted <= most { wanted } else { 1 << most.ilog2() };
         let empty = || Stripe(Mutex::new(Tables { v4: HashTable::new(), others: HashTable::new() }));
         Self {
             limit,

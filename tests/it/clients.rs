@@ -176,19 +176,27 @@ fn a_flood_of_strangers_frees_nobody_who_has_spent_more_than_they() {
     .into();
     limits.push(Policies::new(both).expect("two policies"));
     for policies in limits {
-        let (limiter, clock) = with_clock(policies.clone(), 1_000);
-        while limiter.check("refused").is_allowed() {}
-        limiter.check("steady");
-        limiter.check("steady");
-        let told = limiter.check("refused").retry_after().expect("a wait");
-        for stranger in 0..50_000 {
-            clock.advance(Duration::from_micros(10));
-            assert!(limiter.check(address(stranger)).is_allowed(), "{policies:?}");
+        // Small maps have few clients to choose from.
+        for (max_clients, kind) in [(1_000, "names"), (1_000, "addresses"), (100, "addresses"), (20, "addresses")] {
+            let case = format!("{max_clients} {kind} under {policies:?}");
+            let (limiter, clock) = with_clock(policies.clone(), max_clients);
+            let [refused, steady]: [ClientKey; 2] = match kind {
+                "names" => ["refused", "steady"].map(ClientKey::from),
+                _ => [1_000_000, 1_000_001].map(|number| address(number).into()),
+            };
+            while limiter.check(refused).is_allowed() {}
+            limiter.check(steady);
+            limiter.check(steady);
+            let told = limiter.check(refused).retry_after().expect("a wait");
+            for stranger in 0..50_000 {
+                clock.advance(Duration::from_micros(10));
+                assert!(limiter.check(address(stranger)).is_allowed(), "{case}");
+            }
+            assert_eq!(limiter.clients().evicted, 50_002 - max_clients, "{case}");
+            assert!(limiter.check(steady).is_allowed() && !limiter.check(steady).is_allowed(), "{case}");
+            let wait = limiter.check(refused).retry_after().expect("it is still refused");
+            assert_eq!(wait, told - Duration::from_micros(500_000), "{case}");
         }
-        assert_eq!(limiter.clients().evicted, 49_002, "{policies:?}");
-        assert!(limiter.check("steady").is_allowed() && !limiter.check("steady").is_allowed(), "{policies:?}");
-        let wait = limiter.check("refused").retry_after().expect("it is still refused");
-        assert_eq!(wait, told - Duration::from_micros(500_000), "{policies:?}");
     }
 }
 

@@ -234,19 +234,27 @@ fn a_burst_of_silent_connections_closes_nobody_who_asks_meanwhile() {
     }
 }
 
+/// A service that may open few files, and so holds few connections.
+fn with_open_files(files: usize, settings: &[(&str, &str)]) -> Service {
+    let mut limited = Command::new("sh");
+    let plain = service::command(settings);
+    limited.args(["-c", &format!("ulimit -n {files} && exec \"$0\"")]).arg(plain.get_program());
+    limited.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Service::spawn(limited)
+}
+
 #[test]
 fn a_shortage_of_descriptors_is_survived() {
-    let mut limited = Command::new("sh");
-    let plain = service::command(&[]);
-    limited.args(["-c", "ulimit -n 64 && exec \"$0\""]).arg(plain.get_program());
-    limited.env_clear().env("PORT", "0");
-    let service = Service::spawn(limited);
+    let service = with_open_files(64, &[]);
     for round in 0..3 {
         let mut connections: Vec<Connection> = (0..100).map(|_| service.connect()).collect();
         for connection in &mut connections {
             let _ = connection.try_send(GET);
         }
-        thread::sleep(Duration::from_millis(300));
+        // Those that came last have their turn when others have been closed to make room.
+        let ends: Vec<_> = connections.iter_mut().map(|connection| connection.read("GET")).collect();
+        let hung = |end: &&io::Result<_>| end.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        assert_eq!(ends.iter().filter(hung).count(), 0, "neither answered nor closed in round {round}");
         drop(connections);
         let begun = Instant::now();
         let mut answered: io::Result<u16> = Err(io::ErrorKind::NotConnected.into());
@@ -262,16 +270,14 @@ fn a_shortage_of_descriptors_is_survived() {
     }
 }
 
+const BEYOND_MEMORY: &str = "GET /unlimited HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\n";
+
 #[test]
 fn a_service_that_loses_half_of_its_connections_for_good_ends_and_says_why() {
-    let mut limited = Command::new("sh");
-    let plain = service::command(&[]);
-    limited.args(["-c", "ulimit -n 64 && exec \"$0\""]).arg(plain.get_program());
-    limited.env_clear().env("PORT", "0");
-    let mut service = Service::spawn(limited);
+    let mut service = with_open_files(64, &[]);
     for _ in 0..8 {
         let mut connection = service.connect();
-        connection.send("GET /unlimited HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\n");
+        connection.send(BEYOND_MEMORY);
         assert_eq!(connection.read("GET").expect("an answer").status, 200);
         assert_eq!(service.get("/unlimited").status, 200);
     }
@@ -279,4 +285,37 @@ fn a_service_that_loses_half_of_its_connections_for_good_ends_and_says_why() {
     let log = service.log_with("reverse proxy");
     assert!(log.contains("a request declared a body of 100000000000000 bytes"), "{log}");
     assert!(log.contains("half of all connections hang for good"), "{log}");
+}
+
+#[test]
+fn a_service_does_not_stay_deaf_while_a_client_holds_more_hung_connections_than_it_can() {
+    let attacked = ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", BEYOND_MEMORY].map(|request| {
+        let service = with_open_files(64, &[("IDLE_TIMEOUT", "1s")]);
+        let mut held: Vec<Connection> = (0..40).map(|_| service.connect()).collect();
+        for connection in &mut held {
+            let _ = connection.try_send(request);
+        }
+        (service, held, request)
+    });
+    for (mut service, _held, request) in attacked {
+        assert_eq!(service.wait().code(), Some(1), "{request:?}");
+        assert!(service.log_with("half of all").contains("half of all connections hang for good"), "{request:?}");
+    }
+}
+
+#[test]
+fn connections_that_hang_while_their_clients_hold_them_leave_the_others_their_place() {
+    let service = with_open_files(64, &[("IDLE_TIMEOUT", "1s")]);
+    let mut held: Vec<Connection> = (0..7).map(|_| service.connect()).collect();
+    for connection in &mut held {
+        connection.send("GET / HTTP/2.0\r\n\r\n");
+    }
+    until("they are known for lost", || service.get("/metrics").body.contains("\ntollgate_connections_lost 7\n"));
+    // Sixteen are held in all.
+    let mut others: Vec<Connection> = (0..8).map(|_| service.connect()).collect();
+    for _ in 0..3 {
+        for connection in &mut others {
+            assert_eq!(connection.get("/unlimited").status, 200);
+        }
+    }
 }

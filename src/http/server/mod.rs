@@ -8,6 +8,7 @@
 //! - `room`: what the threads share. `workers`: who pulls, who answers. `guard`: for somebody else's server, which pulls by itself.
 //! - `sockets`: the connections' own descriptors, and how one is shut down.
 //! - `watch`: the thread that looks after all of it: silent, slow, flooding and starved connections, workers that are stuck.
+//!   `threadless`: connections that no thread serves, and those that none will ever serve.
 //!   `acceptor`: whether anybody accepts.
 //! - `clerk`: the thread for what would make those wait for a client.
 
@@ -23,6 +24,7 @@ mod sockets;
 mod table;
 #[cfg(test)]
 mod tests;
+mod threadless;
 mod watch;
 mod workers;
 

@@ -32,7 +32,8 @@ pub(super) enum Trust {
     Last,
     /// Since when.
     Closing(Instant),
-    Cut,
+    /// Since when.
+    Cut(Instant),
 }
 
 struct Connection {
@@ -121,7 +122,7 @@ impl Table {
             connection.waiting.push_back(request);
             return Admission::Waits;
         }
-        connection.trust = Trust::Cut;
+        connection.trust = Trust::Cut(Instant::now());
         Admission::Overflow(request)
     }
 
@@ -154,10 +155,6 @@ impl Table {
         self.0.lock().get(&peer).map_or(0, |connection| connection.waiting.len())
     }
 
-    pub(super) fn trust(&self, peer: SocketAddr) -> Trust {
-        self.0.lock().get(&peer).map_or(Trust::Open, |connection| connection.trust)
-    }
-
     /// The answer that is about to be sent is the last one.
     pub(super) fn close(&self, peer: SocketAddr) {
         if let Some(connection) = self.0.lock().get_mut(&peer)
@@ -176,9 +173,16 @@ impl Table {
         }
     }
 
-    /// Nothing more is read from, or written to, this connection.
-    pub(super) fn cut(&self, peer: SocketAddr) {
-        self.0.lock().entry(peer).or_insert_with(|| Connection::new(Instant::now())).trust = Trust::Cut;
+    /// Nothing more is read from, or written to, this connection. Tells whether that is new.
+    pub(super) fn cut(&self, peer: SocketAddr) -> bool {
+        let now = Instant::now();
+        let mut table = self.0.lock();
+        let connection = table.entry(peer).or_insert_with(|| Connection::new(now));
+        let new = !matches!(connection.trust, Trust::Cut(_));
+        if new {
+            connection.trust = Trust::Cut(now);
+        }
+        new
     }
 
     /// Tells what is known of each of the open connections, those seen for the first time included, and forgets the

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,8 @@ fn held_up() -> (Handler, Receiver<()>, Sender<()>) {
     let (release, released) = crossbeam_channel::bounded(0);
     let handler = move |request: &Request<'_>| {
         if request.target == "/slow" {
-            enter.send(()).expect("the test waits for it");
+            // Nobody listens any more once all have been let go.
+            let _ = enter.send(());
             let _ = released.recv();
         }
         echo(request)
@@ -294,25 +294,27 @@ fn a_stop_is_quick_with_idle_connections_and_frees_the_port() {
 
 #[test]
 fn a_stop_waits_for_the_answers_that_were_begun() {
-    let begun = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&begun);
-    let (server, _) = start(move |request| {
-        count.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(150));
-        echo(request)
-    });
-    let mut streams: Vec<TcpStream> = (0..12).map(|_| connect(server.address())).collect();
+    let (handler, entered, release) = held_up();
+    let listen = listen((Ipv4Addr::LOCALHOST, 0));
+    let server = Server::serve(listen, handler, Arc::default()).expect("a free port");
+    let address = server.address();
+    let mut streams: Vec<TcpStream> = (0..12).map(|_| connect(address)).collect();
     for stream in &mut streams {
         write!(stream, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
     }
-    while begun.load(Ordering::SeqCst) < 9 {
+    for _ in 0..listen.workers {
+        entered.recv().expect("a worker is held up");
+    }
+    let stopped = thread::spawn(move || server.stop());
+    while TcpStream::connect(address).is_ok() {
         thread::yield_now();
     }
-    server.stop();
+    drop((release, entered));
     for stream in &mut streams {
         assert!(read_until(stream, "\r\n\r\n/slow").starts_with("HTTP/1.1 200 "));
         assert_eq!(stream.read(&mut [0; 1]).expect("an orderly close"), 0);
     }
+    stopped.join().expect("the stop ends");
 }
 
 #[test]

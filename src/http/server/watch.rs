@@ -4,10 +4,7 @@
 //! - silent: no whole request within the idle timeout. That is also how slow and endless heads end, and versions of HTTP
 //!   on which the crate hangs.
 //! - flooding: bytes come faster than they are read, and no request comes of them.
-//! - starved: bytes wait and nobody reads them. The crate hands several connections that come at once to one idle thread,
-//!   where all but one wait until it closes. A connection that finds no idle thread gets a new one, which then serves the one
-//!   that has waited longest: so the watch opens connections to itself, and closes them. Silent ones may wait before those whose
-//!   bytes are seen to wait, so that it opens more each time, but no more than there are connections.
+//! - starved: bytes wait and nobody reads them. The watch frees threads (see `threadless`).
 //! - surplus: more connections than there are descriptors for.
 //! - a worker stuck in writing to a client that does not read.
 //! - nobody accepts, because the crate's acceptor ended: a new one is started.
@@ -25,6 +22,7 @@ use super::acceptor::{Acceptor, Signs};
 use super::room::{MAX_LINGERING, Room, Slot, Slots};
 use super::sockets::{Descriptor, Descriptors, raise_limit};
 use super::table::{Look, Trust};
+use super::threadless::Threadless;
 
 /// Pause between two rounds. A client that floods gains some megabytes in it; an idle process spends 0.2 % of a core.
 const ROUND: Duration = Duration::from_millis(25);
@@ -45,7 +43,8 @@ const LINGER: Duration = Duration::from_millis(300);
 const STARVED_AFTER: Duration = Duration::from_millis(20);
 
 /// What waits for longer than this, a thread having been freed for every connection meanwhile, will not become a request: the
-/// crate's thread hangs, or takes longer over a head than any honest one needs.
+/// crate's thread hangs, or takes longer over a head than any honest one needs. A connection that was shut and is still there
+/// after so long has no thread, or one that hangs.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
 
 /// So many unread bytes in the midst of something, at two looks, are a flood: heads have a few hundred bytes and are read
@@ -53,14 +52,6 @@ const DEAD_AFTER: Duration = Duration::from_secs(2);
 const FLOOD: usize = 32 * 1024;
 /// The second look comes so soon.
 const FLOOD_ROUND: Duration = Duration::from_millis(10);
-
-/// Looks at which the number of reset connections does not fall before they are taken for lost.
-const RESET_LOOKS: u32 = 40;
-
-/// Connections to ourselves in one round, for the sake of bytes that wait.
-const MAX_PUSHED: usize = 256;
-/// The same for connections that were reset, of which none is in a hurry.
-const MAX_FREED: usize = 64;
 
 /// When all workers have been writing for so long, their clients lose their connections before the write timeout. So does
 /// one that holds up a thread of which there is no other.
@@ -74,11 +65,6 @@ const PER_CONNECTION: usize = 2;
 
 /// Most connections held: each costs a thread of the crate.
 const MAX_CONNECTIONS: usize = 8192;
-
-/// Connections that nothing frees leave room for others up to this share of what is held: half. Beyond it the server gives
-/// up, when that has lasted for so long that no slow thread can be the reason.
-const LOST_SHARE: usize = 2;
-const LOST_FOR: Duration = Duration::from_secs(5);
 
 /// A stop waits for answers so long, and then cuts what is left.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
@@ -100,15 +86,9 @@ pub(super) struct Watch {
     urgent: bool,
     /// How many descriptors were open before the last look.
     count: i64,
-    /// Connections that were reset and hold descriptors; those of them that nothing frees; looks without a change.
-    reset: usize,
-    lost: usize,
-    reset_looks: u32,
-    /// Connections to ourselves, in all, and at the last look for the sake of bytes that wait.
+    threadless: Threadless,
+    /// Threads freed, each by a connection to ourselves.
     freed: u64,
-    pushed: usize,
-    /// Since when too many have been lost.
-    crippled: Option<Instant>,
     /// When the youngest connection was first seen.
     newest: Instant,
     stop_begun: Option<Instant>,
@@ -138,12 +118,8 @@ impl Watch {
             calm_look: now,
             urgent: false,
             count: 0,
-            reset: 0,
-            lost: 0,
-            reset_looks: 0,
+            threadless: Threadless::default(),
             freed: 0,
-            pushed: 0,
-            crippled: None,
             newest: now,
             stop_begun: None,
         })
@@ -206,9 +182,8 @@ impl Watch {
         let mut any = false;
         for (peer, _) in found {
             any = true;
-            if self.room.table.trust(peer) != Trust::Cut {
+            if self.room.table.cut(peer) {
                 self.room.counters.unread_closed.add(1);
-                self.room.table.cut(peer);
             }
         }
         any
@@ -217,7 +192,7 @@ impl Watch {
     /// Looks at every connection once. Tells how many there are that may still be served, if that can be told.
     fn look(&mut self, now: Instant) -> Option<usize> {
         let (connections, reset) = match self.descriptors.look() {
-            Ok(found) => (by_peer(found.open), found.reset),
+            Ok(found) => (by_peer(found.open), found.reset / PER_CONNECTION),
             Err(error) => {
                 log::error!("cannot list open connections: {error}");
                 self.urgent_look = now + MAX_PAUSE;
@@ -225,95 +200,116 @@ impl Watch {
                 return None;
             }
         };
-        let room = &self.room;
         let peers: Vec<SocketAddr> = connections.keys().copied().collect();
-        let looks = room.table.look(&peers, now);
-        room.counters.connections.set(peers.len() as u64);
-        let mut gone = HashSet::new();
-        let mut lingering = Vec::new();
-        let mut open = Vec::new();
-        let mut bytes = [0; FLOOD];
+        let looks = self.room.table.look(&peers, now);
+        self.room.counters.connections.set(peers.len() as u64);
         let mut urgent = false;
-        let mut suspect = false;
-        let mut starved = 0;
+        let (mut waiting, mut ended, mut suspect) = (0, reset, false);
+        let (mut open, mut lingering, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
+        let mut bytes = [0; FLOOD];
         for (peer, look) in peers.iter().copied().zip(looks) {
             self.newest = self.newest.max(look.begun);
-            let sockets = &connections[&peer];
-            match look.trust {
-                Trust::Last => urgent = true,
-                Trust::Closing(since) => {
-                    // A client that has closed as well has all that it wanted.
-                    let ended = sockets[0].unread(&mut bytes) == Some(0);
-                    if ended || now.saturating_duration_since(since) >= LINGER {
-                        gone.insert(peer);
-                    } else {
-                        lingering.push((since, peer));
-                    }
-                }
-                Trust::Cut => {
-                    gone.insert(peer);
-                }
-                Trust::Open if room.stopping() => {
-                    // What was read is answered; the next read finds the end.
-                    sockets.iter().for_each(|socket| socket.shut(Shutdown::Read));
+            let verdict = self.judge(peer, look, &connections[&peer], peers.len(), &mut bytes, now);
+            urgent |= !matches!(verdict, Verdict::Fine | Verdict::Shut | Verdict::Ended);
+            suspect |= verdict == Verdict::Suspect;
+            match verdict {
+                Verdict::Fine | Verdict::Suspect | Verdict::Waits => open.push((peer, look)),
+                Verdict::Starves => {
+                    waiting += 1;
                     open.push((peer, look));
                 }
-                Trust::Open if look.held => open.push((peer, look)),
-                Trust::Open if look.silent > self.listen.idle_timeout => {
-                    room.counters.idle_closed.add(1);
+                Verdict::Ends => {}
+                Verdict::Lingers(since) => lingering.push((since, peer)),
+                Verdict::Shut => {
                     gone.insert(peer);
                 }
-                Trust::Open => {
-                    let unread = sockets[0].unread(&mut bytes);
-                    let flood = unread == Some(FLOOD) && !begins_request(&bytes);
-                    suspect |= flood;
-                    let waited = room.table.note_unread(peer, unread.is_some(), now, self.freed);
-                    let Some((since, freed)) = waited else {
-                        open.push((peer, look));
-                        continue;
-                    };
-                    let had_a_thread = freed >= peers.len() as u64;
-                    if (had_a_thread && since > DEAD_AFTER) || (flood && !since.is_zero()) {
-                        room.counters.flood_closed.add(1);
-                        gone.insert(peer);
-                    } else {
-                        urgent = true;
-                        starved += usize::from(since > STARVED_AFTER && !had_a_thread);
-                        open.push((peer, look));
-                    }
+                Verdict::Ended => {
+                    ended += 1;
+                    gone.insert(peer);
                 }
             }
         }
-        urgent |= !lingering.is_empty();
         lingering.sort();
         let longest = lingering.len().saturating_sub(MAX_LINGERING);
         gone.extend(lingering.drain(..longest).map(|(_, peer)| peer));
         let held = open.len();
         gone.extend(self.surplus(open));
         for peer in &gone {
-            room.table.cut(*peer);
+            self.room.table.cut(*peer);
             connections[peer].iter().for_each(|socket| socket.shut(Shutdown::Both));
         }
         self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
-        // Twice as many each time, for silent ones that wait before them; no more than there can be.
-        self.pushed = if starved == 0 { 0 } else { starved.max(2 * self.pushed).min(peers.len()).min(MAX_PUSHED) };
-        let reset = self.reset_and_starved(reset / PER_CONNECTION);
-        let starved = starved + reset;
-        self.room.counters.starved.add(starved as u64);
-        self.free(self.pushed.max(reset.min(MAX_FREED)));
-        self.mind_losses(now);
+        let wanted = self.threadless.note(peers.len(), waiting, ended);
+        self.room.counters.starved.add(wanted.threads as u64);
+        self.room.counters.lost.set(self.threadless.lost() as u64);
+        self.free(wanted.now);
+        if self.threadless.is_crippled(now, self.max_connections) {
+            self.room.give_up();
+        }
         self.acceptor.forget_old(|| self.room.table.oldest(connections.keys()));
         let cost = now.elapsed();
         self.urgent_look = Instant::now() + cost * URGENT_SHARE;
         self.calm_look = Instant::now() + (cost * CALM_SHARE).clamp(MIN_PAUSE, MAX_PAUSE);
-        self.urgent = urgent || starved > 0;
+        self.urgent = urgent || wanted.threads > 0;
         self.pause = if suspect { FLOOD_ROUND } else { ROUND };
         Some(held)
     }
 
+    /// What is to become of one of so many connections. `bytes` is room to look at what it has sent.
+    fn judge(
+        &self,
+        peer: SocketAddr,
+        look: Look,
+        sockets: &[Descriptor],
+        connections: usize,
+        bytes: &mut [u8; FLOOD],
+        now: Instant,
+    ) -> Verdict {
+        let counters = &self.room.counters;
+        match look.trust {
+            Trust::Last => Verdict::Ends,
+            Trust::Closing(since) => {
+                // A client that has closed as well has all that it wanted.
+                let ended = sockets[0].unread(bytes) == Some(0);
+                if ended || now.saturating_duration_since(since) >= LINGER {
+                    return Verdict::Shut;
+                }
+                Verdict::Lingers(since)
+            }
+            Trust::Cut(since) if look.held || now.saturating_duration_since(since) <= DEAD_AFTER => Verdict::Shut,
+            Trust::Cut(_) => Verdict::Ended,
+            Trust::Open if self.room.stopping() => {
+                // What was read is answered; the next read finds the end.
+                sockets.iter().for_each(|socket| socket.shut(Shutdown::Read));
+                Verdict::Fine
+            }
+            Trust::Open if look.held => Verdict::Fine,
+            Trust::Open if look.silent > self.listen.idle_timeout => {
+                counters.idle_closed.add(1);
+                Verdict::Shut
+            }
+            Trust::Open => {
+                let unread = sockets[0].unread(bytes);
+                let flood = unread == Some(FLOOD) && !begins_request(bytes);
+                let waited = self.room.table.note_unread(peer, unread.is_some(), now, self.freed);
+                let Some((since, freed)) = waited else { return Verdict::Fine };
+                let had_a_thread = freed >= connections as u64;
+                if (had_a_thread && since > DEAD_AFTER) || (flood && !since.is_zero()) {
+                    counters.flood_closed.add(1);
+                    return Verdict::Shut;
+                }
+                match (flood, since > STARVED_AFTER && !had_a_thread) {
+                    (true, _) => Verdict::Suspect,
+                    (false, true) => Verdict::Starves,
+                    (false, false) => Verdict::Waits,
+                }
+            }
+        }
+    }
+
     /// The connections beyond the most that are held: those that never had an answer first, then by their silence.
     fn surplus(&self, mut open: Vec<(SocketAddr, Look)>) -> Vec<SocketAddr> {
-        let surplus = (open.len() + self.lost).saturating_sub(self.max_connections).min(open.len());
+        let surplus = (open.len() + self.threadless.lost()).saturating_sub(self.max_connections).min(open.len());
         if surplus == 0 {
             return Vec::new();
         }
@@ -339,35 +335,6 @@ impl Watch {
                 return;
             }
             self.freed += 1;
-        }
-    }
-
-    /// How many connections were reset while they waited for a thread: they hold descriptors until one looks at them.
-    /// Those that stay, whatever is done, belong to threads that hang.
-    fn reset_and_starved(&mut self, reset: usize) -> usize {
-        if reset < self.reset {
-            self.reset_looks = 0;
-        } else if reset > self.lost {
-            self.reset_looks += 1;
-        }
-        if self.reset_looks > RESET_LOOKS {
-            self.reset_looks = 0;
-            self.lost = reset;
-        }
-        self.reset = reset;
-        self.lost = self.lost.min(reset);
-        // At the first look their threads may just be about to notice.
-        if self.reset_looks > 1 || (self.reset_looks == 0 && reset > self.lost) { reset - self.lost } else { 0 }
-    }
-
-    /// Asks for an end when half of what can be held hangs in the crate for good: a process that starts afresh serves better
-    /// than one that goes deaf.
-    fn mind_losses(&mut self, now: Instant) {
-        self.room.counters.lost.set(self.lost as u64);
-        if self.lost < self.max_connections.div_ceil(LOST_SHARE) {
-            self.crippled = None;
-        } else if now.duration_since(*self.crippled.get_or_insert(now)) > LOST_FOR {
-            self.room.give_up();
         }
     }
 
@@ -403,6 +370,26 @@ impl Watch {
         self.bury(Instant::now(), |_| true);
         self.room.end();
     }
+}
+
+/// What a look makes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    /// Bytes of it wait to be read.
+    Waits,
+    /// The same, and it wants a thread.
+    Starves,
+    /// It may be a flood: the next look tells.
+    Suspect,
+    /// Its last answer is on its way.
+    Ends,
+    /// Its client has time to take the last answer, since then.
+    Lingers(Instant),
+    /// It is to be shut.
+    Shut,
+    /// It was shut, and no thread has let go of it yet.
+    Ended,
 }
 
 /// Whether this looks like the beginning of a request: then nobody has read any of it.

@@ -52,6 +52,7 @@ impl FromStr for Families {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut families = Self { ietf: false, legacy: false };
+        let text = text.to_ascii_lowercase();
         if text == "none" {
             return Ok(families);
         }

@@ -60,8 +60,9 @@ pub enum Task {
 /// Reads `input` to its end and writes to `out` what the task asks for; `err` gets what is to be said about the input.
 ///
 /// # Errors
-/// When the input cannot be read, the output cannot be written, or there is no request in lines that are not empty; with
-/// [`Reading::strict`], at the first line that is no request. What was decided before is written all the same.
+/// When the input cannot be read on, the output cannot be written, or there is no request in lines that are not empty; with
+/// [`Reading::strict`], at the first line that is no request. What can be said about the requests before an input that cannot
+/// be read on, and the decisions before any error, are written all the same.
 pub fn run(
     task: &Task,
     reading: Reading,
@@ -70,7 +71,8 @@ pub fn run(
     err: &mut dyn Write,
 ) -> Result<(), ReplayError> {
     let mut out = BufWriter::with_capacity(OUTPUT_BUFFER, out);
-    let recording = Recording { reading, input, err };
+    let mut broken = None;
+    let recording = Recording { reading, input, err, broken: &mut broken };
     let done = match task {
         Task::Decisions(policies) => decisions::write(policies, recording, &mut out),
         Task::Report(report) => report.write(recording, &mut out),
@@ -78,7 +80,8 @@ pub fn run(
         Task::Plot(plot) => plot.write(recording, &mut out),
     };
     let flushed = out.flush().map_err(ReplayError::Write);
-    done.and(flushed)
+    done.and(flushed)?;
+    broken.map_or(Ok(()), Err)
 }
 
 /// Written at once.
@@ -88,7 +91,12 @@ const OUTPUT_BUFFER: usize = 64 * 1024;
 #[derive(Debug)]
 pub enum ReplayError {
     /// The input cannot be read on.
-    Read(io::Error),
+    Read {
+        /// How many lines were read before.
+        lines: u64,
+        /// Why.
+        source: io::Error,
+    },
     /// The output cannot be written.
     Write(io::Error),
     /// A line is no request, and the reading is strict.
@@ -123,7 +131,8 @@ impl ReplayError {
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => write!(f, "the input cannot be read on: {error}"),
+            Self::Read { lines: 0, source } => write!(f, "the input cannot be read: {source}"),
+            Self::Read { lines, source } => write!(f, "the input cannot be read on after line {lines}: {source}"),
             Self::Write(error) => write!(f, "the output cannot be written: {error}"),
             Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
             Self::NoRequests { skipped } => write!(
@@ -140,7 +149,7 @@ impl fmt::Display for ReplayError {
 impl std::error::Error for ReplayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Read(error) | Self::Write(error) => Some(error),
+            Self::Read { source, .. } | Self::Write(source) => Some(source),
             Self::Line { .. } | Self::NoRequests { .. } | Self::TooManyClients | Self::NoSuchClient { .. } => None,
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::ReplayError;
 use super::clients::Clients;
 use super::input::{Format, Request, Requests};
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, Timestamp};
 use crate::limiter::RateLimiter;
 use crate::policy::Policies;
 
@@ -38,6 +38,8 @@ pub(super) struct Recording<'a, R> {
     pub(super) reading: Reading,
     pub(super) input: R,
     pub(super) err: &'a mut dyn Write,
+    /// What ended the input before its end.
+    pub(super) broken: &'a mut Option<ReplayError>,
 }
 
 impl<R: Read> Recording<'_, R> {
@@ -46,19 +48,35 @@ impl<R: Read> Recording<'_, R> {
         self,
         visit: impl FnMut(u32, &Request<'_>) -> Result<(), ReplayError>,
     ) -> Result<Clients, ReplayError> {
-        let Self { reading, input, err } = self;
+        let Self { reading, input, err, broken } = self;
         let now = Instant::now();
         let mut progress = Progress { on: reading.progress, begun: now, told: now, shown: false };
         let passed = pass(reading, input, err, &mut progress, visit);
         // However it ended, what is said next has the line for itself.
         progress.clear(err);
-        let Passed { clients, found, skipped } = passed?;
-        match (found, skipped) {
-            (false, 0) => say(err, format_args!("the input has no requests")),
-            (false, skipped) => return Err(ReplayError::NoRequests { skipped }),
-            (true, 0) => {}
-            (true, 1) => say(err, format_args!("1 line is no request and was skipped")),
-            (true, skipped) => say(err, format_args!("{skipped} lines are no requests and were skipped")),
+        let Passed { clients, newest, back, skipped, ended } = passed?;
+        match (newest, skipped, ended) {
+            (None, _, Some(error)) => return Err(error),
+            (None, 0, None) => say(err, format_args!("the input has no requests")),
+            (None, skipped, None) => return Err(ReplayError::NoRequests { skipped }),
+            (Some(_), _, ended) => *broken = ended,
+        }
+        match skipped {
+            0 => {}
+            1 => say(err, format_args!("1 line is no request and was skipped")),
+            _ => say(err, format_args!("{skipped} lines are no requests and were skipped")),
+        }
+        let Back { requests, most } = back;
+        let most = Duration::from_micros(most);
+        match requests {
+            0 => {}
+            1 => say(err, format_args!("1 request is {most:?} before one above it; lines were taken in their order")),
+            _ => say(
+                err,
+                format_args!(
+                    "{requests} requests are before one above them, by {most:?} at most; lines were taken in their order"
+                ),
+            ),
         }
         Ok(clients)
     }
@@ -72,9 +90,20 @@ pub(super) fn limiter(policies: impl Into<Policies>, clock: &ManualClock) -> Rat
 /// What was in the lines.
 struct Passed {
     clients: Clients,
-    /// Whether any was a request.
-    found: bool,
+    /// The latest time of a request, if there was any.
+    newest: Option<Timestamp>,
+    back: Back,
     skipped: u64,
+    /// Why it was not the end of the input.
+    ended: Option<ReplayError>,
+}
+
+/// Requests with a time before that of an earlier line.
+#[derive(Default)]
+struct Back {
+    requests: u64,
+    /// The longest way back, in microseconds.
+    most: u64,
 }
 
 fn pass(
@@ -84,22 +113,34 @@ fn pass(
     progress: &mut Progress,
     mut visit: impl FnMut(u32, &Request<'_>) -> Result<(), ReplayError>,
 ) -> Result<Passed, ReplayError> {
-    let mut clients = Clients::new(reading.ipv6_prefix);
     let mut requests = Requests::new(input, reading.format);
-    let mut found = false;
-    let mut skipped = 0;
-    while requests.advance().map_err(ReplayError::Read)? {
-        let line = requests.number();
+    let clients = Clients::new(reading.ipv6_prefix);
+    let mut passed = Passed { clients, newest: None, back: Back::default(), skipped: 0, ended: None };
+    loop {
+        let line = requests.number() + 1;
+        match requests.advance() {
+            Ok(true) => {}
+            Ok(false) => return Ok(passed),
+            Err(source) => {
+                passed.ended = Some(ReplayError::Read { lines: line - 1, source });
+                return Ok(passed);
+            }
+        }
         if line.is_multiple_of(PROGRESS_LINES) {
             progress.tell(line, err);
         }
         match requests.request() {
             None => {}
             Some(Ok(request)) => {
-                found = true;
+                let newest = passed.newest.map_or(request.time, |newest| newest.max(request.time));
+                if request.time < newest {
+                    passed.back.requests += 1;
+                    passed.back.most = passed.back.most.max(newest.as_micros() - request.time.as_micros());
+                }
+                passed.newest = Some(newest);
                 let client = match request.format {
-                    Format::Trace => clients.of(&request.client),
-                    Format::AccessLog => clients.of_address(&request.client),
+                    Format::Trace => passed.clients.of(&request.client),
+                    Format::AccessLog => passed.clients.of_address(&request.client),
                 };
                 visit(client.ok_or(ReplayError::TooManyClients)?, &request)?;
             }
@@ -107,15 +148,14 @@ fn pass(
                 return Err(ReplayError::Line { number: line, problem: problem.to_string() });
             }
             Some(Err(problem)) => {
-                skipped += 1;
-                if skipped <= SHOWN {
+                passed.skipped += 1;
+                if passed.skipped <= SHOWN {
                     progress.clear(err);
                     say(err, format_args!("line {line}: {problem}"));
                 }
             }
         }
     }
-    Ok(Passed { clients, found, skipped })
 }
 
 /// A line on standard error. Nobody may be there to read it, which is no reason to stop.

@@ -269,3 +269,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn families_are_read_whatever_the_case() {
+    let families = |ietf, legacy| Ok(Families { ietf, legacy });
+    assert_eq!("ietf".parse(), families(true, false));
+    assert_eq!("IETF, Legacy".parse(), families(true, true));
+    assert_eq!("None".parse(), families(false, false));
+    for wrong in ["", "none,ietf", "ietf,", "x"] {
+        assert!(wrong.parse::<Families>().is_err(), "{wrong:?}");
+    }
+}

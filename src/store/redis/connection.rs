@@ -68,6 +68,10 @@ impl fmt::Display for Failure {
                 "MOVED: it is a node of a cluster and does not keep this client; give the URLs of several nodes, with commas \
                  between them",
             ),
+            // Of those who are not logged in, a server does not take the arguments of a call with several policies.
+            Self::Server { code, detail } if code == "NOAUTH" || detail.contains("unauthenticated") => {
+                f.write_str("NOAUTH: it asks for a password, and the URL has none")
+            }
             Self::Server { code, detail } => write!(f, "{code} {detail}"),
         }
     }

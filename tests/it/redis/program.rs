@@ -109,6 +109,23 @@ fn a_wrong_password_is_an_outage_of_one_line_and_is_shown_nowhere() {
 }
 
 #[test]
+fn a_server_that_asks_for_a_password_says_so_however_many_policies_are_asked() {
+    let server = Server::with(&["--requirepass", "secret"]);
+    // The calls of several have more arguments than a server reads of those who are not logged in.
+    for policies in ["a=fixed-window:10/1h", "a=fixed-window:10/1h; b=token-bucket:5:1/1s"] {
+        let settings = [
+            ("REDIS_URL", server.url()),
+            ("REDIS_TIMEOUT", "500ms"),
+            ("ON_STORE_ERROR", "closed"),
+            ("POLICIES", policies),
+        ];
+        let service = Service::start(&settings);
+        assert_eq!(service.get("/limited").status, 503);
+        service.log_with("NOAUTH: it asks for a password, and the URL has none");
+    }
+}
+
+#[test]
 fn with_one_worker_a_late_reply_is_never_taken_for_the_answer_to_another_client() {
     let server = Server::with(&["--enable-debug-command", "yes"]);
     let service = instance(server.url(), &[("ON_STORE_ERROR", "closed"), ("WORKERS", "1")]);

@@ -85,6 +85,37 @@ fn a_file_that_cannot_be_read_is_told_by_its_name() {
 }
 
 #[test]
+fn what_was_read_before_an_input_breaks_is_reported_and_the_break_is_an_error() {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(b"0,a\n1,a\n2,b\n").expect("memory takes it");
+    let packed = packer.finish().expect("memory takes it");
+    let whole = run(&[], &["--json"], &packed);
+    assert!(whole.status.success());
+    let broken = run(&[], &["--json"], &[&packed[..], b"no gzip"].concat());
+    assert_eq!(broken.status.code(), Some(1));
+    assert_eq!(broken.stdout, whole.stdout);
+    assert!(said(&broken).contains("cannot be read on after line 3: "), "{}", said(&broken));
+    let nothing = run(&[], &["--json"], &packed[..12]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(nothing.stdout.is_empty());
+    assert!(said(&nothing).contains("the input cannot be read: "), "{}", said(&nothing));
+}
+
+#[test]
+fn times_that_go_back_are_told() {
+    for (input, expected) in [
+        ("5,a\n5,a\n6,b\n", ""),
+        ("5000000,a\n3000000,a\n", "1 request is 2s before one above it"),
+        ("90,a\n50,a\n60,b\n90,a\n85,a\n", "3 requests are before one above them, by 40µs at most"),
+    ] {
+        let output = run(&[], &[], input.as_bytes());
+        assert!(output.status.success(), "{input:?}");
+        assert_eq!(said(&output).lines().count(), usize::from(!expected.is_empty()), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
+}
+
+#[test]
 fn settings_that_make_no_sense_stop_it_before_it_reads() {
     for (settings, arguments, named) in [
         (&[("LIMIT", "0")][..], &["-"][..], "LIMIT is '0'"),
@@ -157,7 +188,7 @@ fn the_progress_gives_its_line_back_however_the_reading_ends() {
         let input = LINE.repeat(LINES);
         let task = Task::Decisions(policy.clone().into());
         let done = library::run(&task, reading, Broken(input.as_bytes()), &mut out, &mut err);
-        assert!(matches!(done, Err(library::ReplayError::Read(_))), "{done:?}");
+        assert!(matches!(done, Err(library::ReplayError::Read { lines: 100_000, .. })), "{done:?}");
         let said = String::from_utf8(err).expect("text");
         if progress {
             assert!(said.starts_with("\r65536 lines in ") && said.ends_with(" s\r\u{1b}[K"), "{said:?}");

@@ -88,7 +88,9 @@ fn every_history_comes_out_byte_for_byte() {
         // The columns that a request has, and the whole file with the names above its columns.
         for input in [&requests, &text] {
             let output = run(&settings, &["--decisions", "--strict"], input.as_bytes());
-            assert!(printed(&output) == history, "{} with {settings:?}", path.display());
+            // Some have a clock that goes back, which is told.
+            assert!(output.status.success(), "{}", said(&output));
+            assert!(output.stdout == history.as_bytes(), "{} with {settings:?}", path.display());
         }
     }
 }

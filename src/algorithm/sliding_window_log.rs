@@ -24,6 +24,9 @@ pub(crate) struct State(SmallVec<[Timestamp; 2]>);
 /// doubling would waste as much as it keeps.
 const SPARE: usize = 4;
 
+/// Spare room for so many at least, so that a small log does not move at each request.
+const MIN_SPARE: usize = 4;
+
 /// Dead entries are dropped when they are an eighth of those that count: moving the rest is then eight moves a request.
 const DEAD: usize = 8;
 
@@ -43,7 +46,19 @@ impl SlidingWindowLog {
             AsOf::Lagging(lag) => (youngest, lag),
             AsOf::Elapsed(_) | AsOf::Afresh => return View { at: now, lag: 0, expired: log.len() },
         };
-        View { at, lag, expired: log.partition_point(|&entry| self.age(entry, at) >= self.window) }
+        View { at, lag, expired: self.expired(log, at) }
+    }
+
+    /// How many entries, from the oldest, are out. They are few as a rule: the search goes from the oldest on in doubling steps.
+    fn expired(&self, log: &[Timestamp], at: Timestamp) -> usize {
+        let is_out = |entry: &Timestamp| self.age(*entry, at) >= self.window;
+        let mut end = 1;
+        while log.get(end - 1).is_some_and(is_out) {
+            end *= 2;
+        }
+        // The entry before the middle is out, that at the end, if there is one, is not.
+        let known = end / 2;
+        known + log[known..log.len().min(end)].partition_point(is_out)
     }
 
     fn age(&self, entry: Timestamp, at: Timestamp) -> u64 {
@@ -108,7 +123,7 @@ impl Algorithm for SlidingWindowLog {
             log.shrink_to_fit();
         }
         if needed > log.capacity() {
-            log.reserve_exact(cost.max(log.len() / SPARE));
+            log.reserve_exact(cost.max(log.len() / SPARE).max(MIN_SPARE));
         }
         log.extend(std::iter::repeat_n(at, cost));
     }

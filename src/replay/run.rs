@@ -54,31 +54,40 @@ impl<R: Read> Recording<'_, R> {
         let passed = pass(reading, input, err, &mut progress, visit);
         // However it ended, what is said next has the line for itself.
         progress.clear(err);
-        let Passed { clients, newest, back, skipped, ended } = passed?;
-        match (newest, skipped, ended) {
+        let passed = passed?;
+        match (passed.newest, passed.skipped, passed.ended) {
             (None, _, Some(error)) => return Err(error),
             (None, 0, None) => say(err, format_args!("the input has no requests")),
             (None, skipped, None) => return Err(ReplayError::NoRequests { skipped }),
-            (Some(_), _, ended) => *broken = ended,
+            (Some(_), skipped, ended) => {
+                *broken = ended;
+                tell_skipped(err, skipped);
+                tell_back(err, &passed.back);
+            }
         }
-        match skipped {
-            0 => {}
-            1 => say(err, format_args!("1 line is no request and was skipped")),
-            _ => say(err, format_args!("{skipped} lines are no requests and were skipped")),
-        }
-        let Back { requests, most } = back;
-        let most = Duration::from_micros(most);
-        match requests {
-            0 => {}
-            1 => say(err, format_args!("1 request is {most:?} before one above it; lines were taken in their order")),
-            _ => say(
-                err,
-                format_args!(
-                    "{requests} requests are before one above them, by {most:?} at most; lines were taken in their order"
-                ),
+        Ok(passed.clients)
+    }
+}
+
+fn tell_skipped(err: &mut dyn Write, lines: u64) {
+    match lines {
+        0 => {}
+        1 => say(err, format_args!("1 line is no request and was skipped")),
+        _ => say(err, format_args!("{lines} lines are no requests and were skipped")),
+    }
+}
+
+fn tell_back(err: &mut dyn Write, back: &Back) {
+    let most = Duration::from_micros(back.most);
+    match back.requests {
+        0 => {}
+        1 => say(err, format_args!("1 request is {most:?} before one above it; lines were taken in their order")),
+        requests => say(
+            err,
+            format_args!(
+                "{requests} requests are before one above them, by {most:?} at most; lines were taken in their order"
             ),
-        }
-        Ok(clients)
+        ),
     }
 }
 

@@ -268,6 +268,8 @@ fn a_shortage_of_descriptors_is_survived() {
     for _ in 0..20 {
         assert_eq!(service.get("/unlimited").status, 200);
     }
+    let lines = service.log().lines().count();
+    assert!(lines < 10, "{lines} lines of log");
 }
 
 const BEYOND_MEMORY: &str = "GET /unlimited HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000000\r\n\r\n";

@@ -233,16 +233,24 @@ impl Watch {
         let longest = lingering.len().saturating_sub(MAX_LINGERING);
         gone.extend(lingering.drain(..longest).map(|(_, peer)| peer));
         let held = open.len();
+        let idlest = idlest(&open);
         gone.extend(self.surplus(open));
         for peer in &gone {
-            self.room.table.cut(*peer);
-            connections[peer].iter().for_each(|socket| socket.shut(Shutdown::Both));
+            self.shut(*peer, &connections[peer]);
         }
         self.bury(now, |peer| gone.contains(&peer) || !connections.contains_key(&peer));
         let wanted = self.threadless.note(peers.len(), waiting, ended);
         self.room.counters.starved.add(wanted.threads as u64);
         self.room.counters.lost.set(self.threadless.lost() as u64);
-        self.free(wanted.now);
+        match idlest {
+            // No connection to ourselves comes through, since those that were shut and wait for a thread have the descriptors.
+            // One that has a thread and no use for it makes way.
+            Some(peer) if wanted.now > 0 && peers.len() + reset >= self.max_connections => {
+                self.room.counters.surplus_closed.add(1);
+                self.shut(peer, &connections[&peer]);
+            }
+            _ => self.free(wanted.now),
+        }
         if self.threadless.is_crippled(now, self.max_connections) {
             self.room.give_up();
         }
@@ -305,6 +313,11 @@ impl Watch {
                 }
             }
         }
+    }
+
+    fn shut(&self, peer: SocketAddr, sockets: &[Descriptor]) {
+        self.room.table.cut(peer);
+        sockets.iter().for_each(|socket| socket.shut(Shutdown::Both));
     }
 
     /// The connections beyond the most that are held: those that never had an answer first, then by their silence.
@@ -370,6 +383,12 @@ impl Watch {
         self.bury(Instant::now(), |_| true);
         self.room.end();
     }
+}
+
+/// Of the connections that had an answer and ask for nothing, the one that has been silent for longest.
+fn idlest(open: &[(SocketAddr, Look)]) -> Option<SocketAddr> {
+    let idle = open.iter().filter(|(_, look)| look.answered && !look.held);
+    idle.max_by_key(|(_, look)| look.silent).map(|(peer, _)| *peer)
 }
 
 /// What a look makes of a connection.

@@ -145,7 +145,9 @@ impl Room {
     fn recv_failed(&self, http: &Arc<tiny_http::Server>, error: &io::Error) {
         let woken = error.kind() == io::ErrorKind::Other;
         if !woken && !self.stopping() && Arc::ptr_eq(http, &self.http.lock()) {
-            log::warn!("accepting connections failed: {error}");
+            // The restarts that follow are counted.
+            let level = if self.counters.accept_restarts.get() == 0 { log::Level::Warn } else { log::Level::Debug };
+            log::log!(level, "accepting connections failed: {error}");
             self.deaf.store(true, Ordering::Release);
             self.wake();
         }

@@ -33,10 +33,18 @@ impl Attack {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| (self.run)(address, &stop));
-            let result = meanwhile();
-            stop.store(true, Ordering::Relaxed);
-            result
+            let _stop = StopAtEnd(&stop);
+            meanwhile()
         })
+    }
+}
+
+/// Ends an attack when it is dropped, also when what ran meanwhile has panicked.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

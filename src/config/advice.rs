@@ -39,5 +39,15 @@ pub(super) fn advice(raw: &Raw<'_>, algorithm: Algorithm, trust: &Trust) -> Vec<
             header.shown()
         ));
     }
+
+    if given("REDIS_URL").is_none() {
+        for given in ["REDIS_TIMEOUT", "ON_STORE_ERROR", "KEY_PREFIX"].into_iter().filter_map(given) {
+            advice.push(format!(
+                "{} is '{}', but REDIS_URL is not set: no limit is shared, it is kept in memory alone",
+                given.name,
+                given.shown()
+            ));
+        }
+    }
     advice
 }

@@ -317,6 +317,13 @@ fn settings_that_are_legal_and_surely_not_meant_are_told() {
             "--client-ip-header is 'X-Real-IP', but TRUSTED_PROXIES is not set: nobody is trusted, so the header is never read"
         ]
     );
+    let shared = [("ON_STORE_ERROR", "closed"), ("KEY_PREFIX", "a")];
+    assert_eq!(
+        advice(&[], &shared),
+        ["ON_STORE_ERROR is 'closed'", "KEY_PREFIX is 'a'"]
+            .map(|given| format!("{given}, but REDIS_URL is not set: no limit is shared, it is kept in memory alone"))
+    );
+    assert_eq!(advice(&[], &[&shared[..], &[("REDIS_URL", "redis://127.0.0.1")]].concat()), [""; 0]);
 }
 
 #[test]
